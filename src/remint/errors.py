@@ -1,0 +1,22 @@
+"""The errors a user of remint can meet, beside `ValueError` for bad arguments."""
+
+from __future__ import annotations
+
+
+class BudgetError(RuntimeError):
+    """A budget cannot hold what was asked: the message says what was asked, what is possible and what to do.
+
+    `min_budget_bytes` is a budget below which nothing can work, where that is known, and `known_budget_bytes`
+    the smallest budget for which a way is known.
+    """
+
+    def __init__(
+        self, message: str, *, min_budget_bytes: int | None = None, known_budget_bytes: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.min_budget_bytes = min_budget_bytes
+        self.known_budget_bytes = known_budget_bytes
+
+
+class TraceError(ValueError):
+    """A trace that makes no sense: the message names the file and line, or the event."""
