@@ -8,6 +8,7 @@ namespace {
 constexpr int64_t kFirstCycle = 8000;
 constexpr int64_t kLongestCycle = 4000000;
 constexpr int kPriceEvery = 64;
+constexpr double kLowestPrice = 0.05, kHighestPrice = 1e4;
 }  // namespace
 
 Search::Search(SearchProblem problem, double budget, uint64_t seed, std::vector<int> twins)
@@ -73,9 +74,11 @@ void Search::begin_cycle() {
   cooling_ = std::pow(1e-3, 1.0 / static_cast<double>(cycle_length_));
   if (best_cost_ < kNone) state_.assign(best_);
   active_ = state_.decisions();
+  price_ = cycles_ > 1 ? std::min(10.0, std::max(0.5, price_)) : 2.0;
 }
 
 void Search::turn(const Decision& d, bool on) {
+  if (on && d.stage > state_.stages()) return;
   if (on && d.kind == Decision::kDrop && !state_.droppable(d.id)) return;
   if (on && d.kind == Decision::kForce && !state_.problem().again[d.id]) return;
   if (state_.has(d) == on) return;
@@ -86,6 +89,14 @@ void Search::turn(const Decision& d, bool on) {
 // A stage where bytes are worth freeing: over budget if there is one.
 int Search::busy_stage() {
   const int n = state_.stages();
+  // The worst stage is looked up now and then only, as that takes a pass over all of them.
+  if (moves_ - worst_at_ > 1 + n / 32) {
+    worst_at_ = moves_;
+    worst_ = 0;
+    for (int t = 1; t < n; ++t)
+      if (state_.memory(t) > state_.memory(worst_)) worst_ = t;
+  }
+  if (random_.below(3) == 0) return worst_;
   int best = random_.below(n);
   for (int tries = 0; tries < 6; ++tries) {
     int t = random_.below(n);
@@ -264,7 +275,7 @@ void Search::run(int64_t moves) {
     }
     if (m % kPriceEvery == 0) {
       price_ *= state_.excess() > 0 ? 1.04 : 1 / 1.04;
-      price_ = std::min(1e9, std::max(1e-3, price_));
+      price_ = std::min(kHighestPrice, std::max(kLowestPrice, price_));
     }
   }
 }
