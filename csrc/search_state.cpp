@@ -62,6 +62,7 @@ void SearchState::reset() {
   const int n = problem_.ops(), values = problem_.values();
   drops_.assign(values, {});
   forces_.assign(n + 1, {});
+  forced_in_.assign(n, {});
   runs_.assign(n, {});
   again_.assign(n + 1, {});
   uses_.assign(values, {});
@@ -83,8 +84,8 @@ void SearchState::assign(const std::vector<Decision>& decisions) {
   for (const Decision& d : decisions) {
     if (d.kind == Decision::kDrop)
       insert_sorted(drops_[d.id], d.stage);
-    else
-      insert_sorted(forces_[d.stage], d.id);
+    else if (insert_sorted(forces_[d.stage], d.id))
+      insert_sorted(forced_in_[d.id], d.stage);
   }
   for (int t = 0; t <= n; ++t) simulate(t);
   std::vector<double> change(n + 2, 0);
@@ -123,7 +124,9 @@ void SearchState::set_budget(double budget) {
   saved_excess_ = excess_;
 }
 
-double SearchState::peak() const { return *std::max_element(memory_.begin(), memory_.end()); }
+double SearchState::peak() const {
+  return *std::max_element(memory_.begin(), memory_.end());
+}
 
 bool SearchState::has(const Decision& d) const {
   const std::vector<int>& list = d.kind == Decision::kDrop ? drops_[d.id] : forces_[d.stage];
@@ -177,6 +180,12 @@ void SearchState::mark(int stage) {
   std::push_heap(queue_.begin(), queue_.end(), std::greater<int>());
 }
 
+// A force that found its op's values there may have to act now.
+void SearchState::mark_forced(int op, int from) {
+  for (int stage : forced_in_[op])
+    if (stage >= from) mark(stage);
+}
+
 void SearchState::touch(int value) {
   if (touched_flag_[value]) return;
   touched_flag_[value] = 1;
@@ -196,10 +205,13 @@ void SearchState::flip(const Decision& d, bool on) {
     else
       erase_sorted(drops_[d.id], d.stage);
   } else {
-    if (on)
+    if (on) {
       insert_sorted(forces_[d.stage], d.id);
-    else
+      insert_sorted(forced_in_[d.id], d.stage);
+    } else {
       erase_sorted(forces_[d.stage], d.id);
+      erase_sorted(forced_in_[d.id], d.stage);
+    }
   }
 }
 
@@ -217,6 +229,7 @@ void SearchState::set(const Decision& d, bool on) {
     // The first use that can no longer be served asks for a rematerialization; later ones find its result.
     auto use = std::lower_bound(uses_[d.id].begin(), uses_[d.id].end(), Interval{d.stage, 0});
     if (use != uses_[d.id].end() && (next == runs.end() || use->first < *next)) mark(use->first);
+    mark_forced(producer_[d.id], d.stage);
   } else if (next != runs.end()) {
     mark(*next);
   }
@@ -239,6 +252,7 @@ void SearchState::change_run(int op, int stage, bool on) {
     if (next != runs.end()) mark(*next);
     return;
   }
+  mark_forced(op, stage + 1);
   for (int v : problem_.outputs[op]) {
     auto use = std::lower_bound(uses_[v].begin(), uses_[v].end(), Interval{stage + 1, 0});
     if (use != uses_[v].end() && (next == runs.end() || use->first < *next)) mark(use->first);

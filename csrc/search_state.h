@@ -1,10 +1,11 @@
 // SearchState: a schedule under local changes, with its cost and memory kept up to date.
 //
-// Stage t ends with the first run of op t; a last stage, the sink, reads the graph's outputs. The decisions are
-// sparse: a *drop* (v, b) lets value v go before stage b; a *force* (i, t) runs op i again in stage t although
-// nothing there asks for it. All else follows: a stage rematerializes, in the graph's order, the closure of what
-// it needs and does not find; a value that was made stays until a drop or its last use. Several drops on one
-// value rematerialize it several times. Every schedule of Checkmate's class is of this form.
+// Stage t ends with the first run of op t; a last stage, the sink, reads the graph's outputs. The decisions
+// are sparse: a *drop* (v, b) lets value v go before stage b; a *force* (i, t) runs op i again in stage t
+// although nothing there asks for it. All else follows: a stage rematerializes, in the graph's order, the
+// closure of what it needs and does not find; a value that was made stays until a drop or its last use.
+// Several drops on one value rematerialize it several times. Every schedule of Checkmate's class is of this
+// form.
 //
 // A change re-simulates only the stages whose needs it touches, in increasing order, since a stage depends on
 // earlier ones alone. A journal undoes it.
@@ -88,6 +89,7 @@ class SearchState {
   int last_drop(int value, int stage) const;
   void flip(const Decision& d, bool on);
   void mark(int stage);
+  void mark_forced(int op, int from);
   void touch(int value);
   void mark_extra(int stage);
   void simulate(int stage);
@@ -105,10 +107,11 @@ class SearchState {
   double cost_ = 0, excess_ = 0;
   double saved_cost_ = 0, saved_excess_ = 0;
   std::vector<int> producer_;
-  std::vector<std::vector<int>> inputs_;  // per op and the sink
-  std::vector<std::vector<int>> drops_, forces_;
-  std::vector<std::vector<int>> runs_;   // per op, the stages it runs in, ascending
-  std::vector<std::vector<int>> again_;  // per stage, the ops rematerialized in it, ascending
+  std::vector<std::vector<int>> inputs_;          // per op and the sink
+  std::vector<std::vector<int>> drops_, forces_;  // per value; per stage
+  std::vector<std::vector<int>> forced_in_;       // per op, the stages that force it
+  std::vector<std::vector<int>> runs_;            // per op, the stages it runs in, ascending
+  std::vector<std::vector<int>> again_;           // per stage, the ops rematerialized in it, ascending
   std::vector<std::vector<Interval>> uses_, intervals_;
   std::vector<double> memory_, extra_;
 

@@ -36,9 +36,9 @@ std::vector<Item> to_items(const std::vector<remint::Decision>& decisions) {
 
 void bind_search(py::module_& module) {
   py::class_<remint::SearchProblem>(module, "SearchProblem")
-      .def(py::init([](std::vector<double> cost, std::vector<bool> again, std::vector<std::vector<int>> inputs,
-                       std::vector<std::vector<int>> outputs, std::vector<double> bytes,
-                       std::vector<int> results, double constant_bytes) {
+      .def(py::init([](std::vector<double> cost, std::vector<bool> again,
+                       std::vector<std::vector<int>> inputs, std::vector<std::vector<int>> outputs,
+                       std::vector<double> bytes, std::vector<int> results, double constant_bytes) {
              remint::SearchProblem p;
              p.cost = std::move(cost);
              p.again.assign(again.begin(), again.end());

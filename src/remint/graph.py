@@ -49,7 +49,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Graph:
-    """Ops in execution order, constants that are always resident, outputs that must be resident at the end."""
+    """Ops in execution order, constants (always resident), outputs (must be resident at the end)."""
 
     ops: tuple[Op, ...]
     constants: Mapping[str, int] = field(default_factory=dict)
@@ -70,7 +70,9 @@ class Graph:
                         f"{op.name!r}: every value needs a name of its own"
                     )
                 if value in self.constants:
-                    raise ValueError(f"value {value!r} of op {op.name!r} has the name of a constant: rename one")
+                    raise ValueError(
+                        f"value {value!r} of op {op.name!r} has the name of a constant: rename one"
+                    )
                 makers[value] = index
         for index, op in enumerate(self.ops):
             for value in op.inputs:
@@ -82,8 +84,8 @@ class Graph:
                     )
                 if makers[value] >= index:
                     raise ValueError(
-                        f"op {op.name!r} reads {value!r}, which op {self.ops[makers[value]].name!r} makes only "
-                        "later: the ops form a cycle or are not in execution order"
+                        f"op {op.name!r} reads {value!r}, which op {self.ops[makers[value]].name!r} makes "
+                        "only later: the ops form a cycle or are not in execution order"
                     )
         for value in self.outputs:
             if value not in makers and value not in self.constants:

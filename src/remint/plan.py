@@ -18,8 +18,8 @@ from remint.units import format_bytes, format_seconds, parse_budget
 VERSION = 1
 
 SCHEDULE_CLASS = (
-    "ops first run in the graph's order; what is rematerialized between the first runs of two neighbouring ops "
-    "runs in the graph's order, each op at most once"
+    "ops first run in the graph's order; what is rematerialized between the first runs of two neighbouring "
+    "ops runs in the graph's order, each op at most once"
 )
 
 
@@ -42,7 +42,7 @@ Step = Compute | Free
 
 @dataclass(frozen=True)
 class Plan:
-    """A schedule for a graph. `bound` is a proven lower bound on the cost of any schedule of `SCHEDULE_CLASS`."""
+    """A schedule for a graph. `bound` is proven: no schedule of `SCHEDULE_CLASS` costs less."""
 
     graph: Graph
     steps: tuple[Step, ...]
@@ -191,8 +191,8 @@ def verify(graph: Graph, plan: Plan, budget: int | float | str | None = None) ->
         budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
         if peak > budget_bytes:
             raise BudgetError(
-                f"the plan peaks at {format_bytes(peak)}, which is {peak - budget_bytes} B above the budget of "
-                f"{format_bytes(budget_bytes)}: plan again for this budget",
+                f"the plan peaks at {format_bytes(peak)}, which is {peak - budget_bytes} B above the budget "
+                f"of {format_bytes(budget_bytes)}: plan again for this budget",
                 min_budget_bytes=graph.min_budget_bytes,
                 known_budget_bytes=peak,
             )
@@ -205,7 +205,9 @@ def _replay(graph: Graph, steps: Sequence[Step]) -> tuple[float, int]:
     for position, step in enumerate(steps):
         if isinstance(step, Free):
             if step.value in graph.constants:
-                raise ValueError(f"step {position} frees the constant {step.value!r}: constants stay resident")
+                raise ValueError(
+                    f"step {position} frees the constant {step.value!r}: constants stay resident"
+                )
             if step.value not in resident:
                 raise ValueError(f"step {position} frees {step.value!r}, which is not resident")
             now -= resident.pop(step.value)

@@ -1,4 +1,4 @@
-"""From a PyTorch model to a Graph: trace one training step, collapse it to storages, find out what ops cost."""
+"""From a PyTorch model to a Graph: trace a training step, collapse it to storages, find what ops cost."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def capture(
 ) -> Graph:
     """Return the Graph of one training step of `model`, forward and backward.
 
-    `loss` makes a scalar of the model's output; without it the output, its `.loss` or its first item must be one.
-    `costs` is "measure" (run each distinct op here a few times) or "estimate" (a roofline; nothing is run).
+    `loss` makes a scalar of the model's output; without it the output, its `.loss` or its first item must be
+    one. `costs` is "measure" (run each distinct op here a few times) or "estimate" (a roofline; nothing is
+    run).
     """
     if costs not in ("measure", "estimate"):
         raise ValueError(f'costs is "measure" or "estimate", not {costs!r}')

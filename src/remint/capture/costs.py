@@ -1,8 +1,8 @@
 """What each op costs here: measured by running it, or estimated by a roofline.
 
-Measured: the step is run once on real tensors, op by op; an op whose signature (operator, shapes, dtypes, strides,
-other arguments) is new is warmed up and repeated, and the median counts. Ops with the same signature share one
-measurement, so that repeated layers cost exactly the same.
+Measured: the step is run once on real tensors, op by op; an op whose signature (operator, shapes, dtypes,
+strides, other arguments) is new is warmed up and repeated, and the median counts. Ops with the same signature
+share one measurement, so that repeated layers cost exactly the same.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _time(node: fx.Node, args: Any, kwargs: Any) -> float:
 
 
 def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
-    """Return per signature the bytes an op holds at its peak beyond what it returns, from allocator events."""
+    """Return per signature the bytes an op holds at its peak beyond what it returns (allocator events)."""
     kept: dict[Any, int] = {}
     marks: list[Any] = []
     state = torch.get_rng_state()
@@ -119,7 +119,7 @@ def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
             kept[key] = sum(nbytes for address, nbytes in fresh.items() if address not in old)
             del result
     torch.set_rng_state(state)
-    events = list(run.profiler.kineto_results.events())  # type: ignore[union-attr]
+    events = list(run.profiler.kineto_results.events())
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
     scratch = dict.fromkeys(kept, 0)
     for event in events:
@@ -127,7 +127,9 @@ def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
             key = marks[int(event.name()[len(_MARK) :])]
             begin, end = event.start_ns(), event.start_ns() + event.duration_ns()
             now = peak = 0
-            for _, nbytes in changes[bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))]:
+            for _, nbytes in changes[
+                bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))
+            ]:
                 now += nbytes
                 peak = max(peak, now)
             scratch[key] = max(0, peak - kept[key])
@@ -137,7 +139,8 @@ def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
 def _signature(node: fx.Node, args: Any, kwargs: Any) -> Any:
     leaves, spec = pytree.tree_flatten((args, kwargs))
     parts = tuple(
-        (tuple(x.shape), x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else repr(x) for x in leaves
+        (tuple(x.shape), x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else repr(x)
+        for x in leaves
     )
     return node.target, parts, str(spec)
 

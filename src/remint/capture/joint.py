@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -46,7 +46,8 @@ def trace_joint(
 
     step = Step()
     with fx.traceback.preserve_node_meta():
-        module, signature = aot_export_module(step, tensors, trace_joint=True, output_loss_index=0)
+        traced, signature = aot_export_module(step, tensors, trace_joint=True, output_loss_index=0)
+    module = cast(fx.GraphModule, traced)
     state = {**dict(step.named_parameters(remove_duplicate=False)), **dict(step.named_buffers())}
     names = [*signature.parameters, *signature.buffers]
     return Joint(
@@ -59,7 +60,11 @@ def trace_joint(
 def source_of(node: fx.Node) -> str:
     """Return the user's line that asked for `node`, or the module it belongs to."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [f for f in frames if "/torch/" not in f[0] and not f[0].startswith("<") and "capture/joint" not in f[0]]
+    own = [
+        f
+        for f in frames
+        if "/torch/" not in f[0] and not f[0].startswith("<") and "capture/joint" not in f[0]
+    ]
     modules = node.meta.get("nn_module_stack") or {}
     path = ""
     for entry in modules.values():
@@ -76,7 +81,7 @@ def _scalar(output: Any, loss: Callable[[Any], Any] | None) -> torch.Tensor:
     if not isinstance(result, torch.Tensor) or result.numel() != 1:
         found = f"shape {tuple(result.shape)}" if isinstance(result, torch.Tensor) else type(result).__name__
         raise ValueError(
-            f"a step needs a scalar loss, but the model returns {found}: pass loss=, a function of the model's "
-            "output that returns a scalar"
+            f"a step needs a scalar loss, but the model returns {found}: pass loss=, a function of the "
+            "model's output that returns a scalar"
         )
     return result.reshape(())

@@ -1,7 +1,8 @@
-"""From an fx graph of tensors to a Graph of storages: views, tuple parts and aliases collapse into what holds bytes.
+"""From an fx graph of tensors to a Graph of storages: views, tuple parts and aliases collapse into what holds
+bytes.
 
-Which tensors share a storage is observed, not guessed from operator names: the graph is run on fake tensors, which
-alias as real ones do.
+Which tensors share a storage is observed, not guessed from operator names: the graph is run on fake tensors,
+which alias as real ones do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from remint.graph import Graph, Op
 
 @dataclass(frozen=True)
 class Storages:
-    """Who makes, reads and aliases what: per fx node the storages it makes (name → bytes) and those it reads."""
+    """Per fx node the storages it makes (name → bytes) and those it reads; views make none."""
 
     made: Mapping[str, Mapping[str, int]]
     read: Mapping[str, tuple[str, ...]]
@@ -99,7 +100,7 @@ def find_storages(joint: Joint) -> Storages:
 def to_graph(
     joint: Joint, storages: Storages, cost: Callable[[fx.Node], float], scratch: Callable[[fx.Node], int]
 ) -> Graph:
-    """Return the Graph of the nodes that make storages; `cost` and `scratch` are asked once for each of them."""
+    """Return the Graph of the nodes that make storages; `cost` and `scratch` are asked once for each."""
     ops: list[Op] = []
     for node in joint.module.graph.nodes:
         outputs = dict(storages.made.get(node.name, {}))

@@ -55,8 +55,9 @@ def plan(
 ) -> Plan:
     """Return a schedule of `graph` that stays inside `budget`, as cheap as `planner` can make it.
 
-    `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is found; a
-    function is called with each `Progress`. `hint` is a plan to start from. Raises `BudgetError` if no schedule is found.
+    `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
+    found; a function is called with each `Progress`. `hint` is a plan to start from. Raises `BudgetError` if
+    no schedule is found.
     """
     if planner not in PLANNERS:
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
@@ -84,7 +85,9 @@ def plan(
         graph, outcome.sequence, bound=outcome.bound, planner=planner, seconds=time.monotonic() - began
     )
     if result.peak_bytes > budget_bytes:
-        raise _too_small(graph, planner, budget_bytes, f"{planner} has one schedule only", result, proven=False)
+        raise _too_small(
+            graph, planner, budget_bytes, f"{planner} has one schedule only", result, proven=False
+        )
     return result
 
 
@@ -93,8 +96,8 @@ def frontier(
 ) -> dict[int, Plan | None]:
     """Return the memory-time curve: a plan per budget in bytes, or None where none was found.
 
-    `time_limit` is for each budget. A plan for a tighter budget is one for every looser one, and a bound for a looser one
-    holds for every tighter one, so costs never rise with the budget.
+    `time_limit` is for each budget. A plan for a tighter budget is one for every looser one, and a bound for
+    a looser one holds for every tighter one, so costs never rise with the budget.
     """
     wanted = sorted({parse_budget(b, peak_bytes=graph.peak_bytes) for b in budgets})
     plans: dict[int, Plan | None] = {}
@@ -129,15 +132,16 @@ def _too_small(
     known = min(graph.peak_bytes, least.peak_bytes if least is not None else graph.peak_bytes)
     limit = max(graph.min_budget_bytes, budget + 1) if proven else graph.min_budget_bytes
     largest = max(
-        graph.ops, key=lambda op: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)),
+        graph.ops,
+        key=lambda op: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)),
         default=None,
     )
-    names = f" ({largest.name} alone needs that)" if largest is not None else ""
+    names = f" ({largest.name} alone needs that)" if largest is not None and not proven else ""
     advice = "" if planner == "auto" else ", or ask auto"
     return BudgetError(
-        f"{format_bytes(budget)} was asked of {planner}: {reason}. Below {format_bytes(limit)} no schedule exists"
-        f"{names if not proven or limit == graph.min_budget_bytes else ''}; the smallest budget with a known plan is "
-        f"{known} B ({format_bytes(known)}): give at least that{advice}",
+        f"{format_bytes(budget)} was asked of {planner}: {reason}. Below {format_bytes(limit)} no schedule "
+        f"exists{names}; the smallest budget with a known plan is {known} B ({format_bytes(known)}): give at "
+        f"least that{advice}",
         min_budget_bytes=limit,
         known_budget_bytes=known,
     )

@@ -1,7 +1,9 @@
-"""`auto`: a portfolio. Quick plans first, then local search, then proofs that feed the search, as far as time goes.
+"""`auto`: a portfolio. Quick plans first, then local search, then proofs that feed the search, as far as time
+goes.
 
-Search and proof take turns. Search finds good schedules; the refined program (refine.py) proves how good they are, and its
-solutions, which often break the budget slightly, are where the search starts next. It stops at a gap of 0.1%.
+Search and proof take turns. Search finds good schedules; the refined program (refine.py) proves how good they
+are, and its solutions, which often break the budget slightly, are where the search starts next. It stops at a
+gap of 0.1%.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from remint._core import Search
+from remint.plan import Plan
 from remint.planners import highs
 from remint.planners.base import Infeasible, Outcome, Planner, Task
 from remint.planners.baselines import drop, keep
@@ -17,7 +20,6 @@ from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt
 from remint.planners.decisions import is_staged, sequence_of_decisions
 from remint.planners.refine import refine
 from remint.planners.search import run, start
-from remint.plan import Plan
 
 GAP = 1e-3
 ROUND = 60_000

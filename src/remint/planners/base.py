@@ -15,7 +15,6 @@ from remint._core import SearchProblem
 from remint.graph import Graph
 
 
-
 @dataclass(frozen=True)
 class Problem:
     """A graph in numbers. Values are numbered in the order in which they are made; constants are left out."""

@@ -1,8 +1,8 @@
 """`keep` and `drop`: the two ends of every comparison.
 
-`keep` runs every op once. `drop` keeps no forward value across a stage of the backward phase: each is made again
-from constants whenever it is read, which is the checkpoint-nothing end of Checkmate's figures (MLSys 2020). Gradients
-stay until their last use in both, as in any framework.
+`keep` runs every op once. `drop` keeps no forward value across a stage of the backward phase: each is made
+again from constants whenever it is read, which is the checkpoint-nothing end of Checkmate's figures (MLSys
+2020). Gradients stay until their last use in both, as in any framework.
 """
 
 from __future__ import annotations

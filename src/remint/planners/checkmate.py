@@ -1,16 +1,16 @@
 """`checkmate`: the paper's mixed-integer program, exact, solved by HiGHS.
 
-Jain et al., Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020, section 4: one stage per
-op, all stages, all memory constraints. program.py has the equations and says where they differ in form. Made for graphs of
-up to about 150 ops; `auto` is for the rest.
+Jain et al., Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020, section 4:
+one stage per op, all stages, all memory constraints. program.py has the equations and says where they differ
+in form. Made for graphs of up to about 150 ops; `auto` is for the rest.
 """
 
 from __future__ import annotations
 
+from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.highs import solve
 from remint.planners.program import Program, all_stages
-from remint.plan import Plan
 
 MOST_OPS = 400
 
@@ -20,7 +20,7 @@ def checkmate(task: Task) -> Outcome:
     n, base = len(task.graph.ops), task.graph.cost
     if n > MOST_OPS:
         raise Infeasible(
-            f"the program of {n} ops is too large to build (over {MOST_OPS}): use auto, which refines a small one"
+            f"the program of {n} ops is too large (over {MOST_OPS}): use auto, which refines a small one"
         )
     if n == 0:
         return Outcome((), 0.0)
@@ -35,7 +35,9 @@ def checkmate(task: Task) -> Outcome:
     )
     if solution.point is None:
         raise Infeasible(
-            "the program has no solution" if solution.infeasible else "no solution was found in the time given",
+            "the program has no solution"
+            if solution.infeasible
+            else "no solution was found in the time given",
             proven=solution.infeasible,
         )
     sequence = program.sequence_of(solution.point)

@@ -1,10 +1,11 @@
-"""`chen-sqrt`, `chen-greedy` and their `-ap` versions: keep the values at segment ends, rematerialize a segment at a time.
+"""`chen-sqrt`, `chen-greedy` and their `-ap` versions: keep the values at segment ends, rematerialize a
+segment at a time.
 
-Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016: sqrt(n) segments, or greedily cut when a segment
-has made a given number of bytes, that number swept. For graphs that are no chains, as in Checkmate (MLSys 2020,
-section 6): the *linearised* version takes every forward op in order as a chain; the *AP* version lets only
-articulation points end a segment. We depart in one thing: what a cut must hold is every value that crosses it, so that
-the linearised version is right on any graph too.
+Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016: sqrt(n) segments, or greedily cut when a
+segment has made a given number of bytes, that number swept. For graphs that are no chains, as in Checkmate
+(MLSys 2020, section 6): the *linearised* version takes every forward op in order as a chain; the *AP* version
+lets only articulation points end a segment. We depart in one thing: what a cut must hold is every value that
+crosses it, so that the linearised version is right on any graph too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def chen_greedy_ap(task: Task) -> Outcome:
 
 
 def cut_values(problem: Problem, cuts: Iterable[int]) -> set[int]:
-    """Return the values that cross any of the cuts, each made right after a forward op, within the forward phase."""
+    """Return the values that cross any of the cuts, which are right after these forward ops."""
     ends = sorted(cuts)
     kept: set[int] = set()
     for v, users in enumerate(problem.users):
@@ -107,5 +108,3 @@ def cheapest(task: Task, schedules: Iterable[list[Decision]], name: str) -> Outc
     if best is None:
         raise Infeasible(f"{name} has no schedule inside the budget", least[1] if least else ())
     return Outcome(tuple(best[1]))
-
-

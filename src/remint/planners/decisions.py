@@ -1,14 +1,15 @@
 """Schedules in the three forms planners use, and how one becomes another.
 
-- a *sequence*: the ops to run, in order;
-- *kept* sets (Checkmate's S): per stage, the values that are resident when it begins;
-- *decisions*: what the native search changes, sparse (see csrc/search_state.h). A drop `(True, v, t)` lets value v
-  go before stage t; a force `(False, i, t)` runs op i again in stage t although nothing there needs it.
+- a *sequence*: the ops to run, in order; - *kept* sets (Checkmate's S): per stage, the values that are
+resident when it begins; - *decisions*: what the native search changes, sparse (see csrc/search_state.h). A
+drop `(True, v, t)` lets value v go before stage t; a force `(False, i, t)` runs op i again in stage t
+although nothing there needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from remint._core import Search
 from remint.planners.base import Problem
@@ -17,7 +18,8 @@ Decision = tuple[bool, int, int]
 
 
 def sequence_of_kept(problem: Problem, kept: Sequence[frozenset[int] | set[int]]) -> list[int]:
-    """Return the cheapest sequence that has `kept[t]` resident when stage t begins (Checkmate's R for a given S).
+    """Return the cheapest sequence that has `kept[t]` resident when stage t begins (Checkmate's R for a given
+    S).
 
     `kept` has one set per op and one for the end.
     """
@@ -68,7 +70,7 @@ def stages_of(problem: Problem, sequence: Sequence[int]) -> list[list[int]]:
 
 
 def intervals_of(problem: Problem, stages: Sequence[Sequence[int]]) -> list[list[tuple[int, int]]]:
-    """Return per value the (first, last) stages of each time it is resident: made in one, read last in the other."""
+    """Return per value when it is resident: pairs of the stage that makes it and that which reads it last."""
     n = len(problem.cost)
     runs: list[list[int]] = [[] for _ in range(n)]
     uses: list[list[int]] = [[] for _ in problem.values]
@@ -102,8 +104,8 @@ def decisions_of_sequence(problem: Problem, sequence: Sequence[int]) -> list[Dec
     starts: list[list[int]] = [[] for _ in range(len(stages) + 1)]
     ends: list[list[int]] = [[] for _ in range(len(stages) + 1)]
     for v, mine in enumerate(intervals):
-        for (_, last), (again, _) in zip(mine, mine[1:], strict=False):
-            decisions.append((True, v, min(last + 1, again)))
+        for (_, last), (next_first, _) in pairwise(mine):
+            decisions.append((True, v, min(last + 1, next_first)))
         for first, last in mine:
             if last > first:
                 starts[first + 1].append(v)
@@ -132,7 +134,7 @@ def is_staged(sequence: Sequence[int]) -> bool:
 
 
 def drop_unless(problem: Problem, kept: Iterable[int]) -> list[Decision]:
-    """Return decisions that let every forward value go after its last use in the forward phase, `kept` apart."""
+    """Return decisions that let forward values go after their last forward use, `kept` apart."""
     keep = set(kept)
     decisions = []
     for v, users in enumerate(problem.users):

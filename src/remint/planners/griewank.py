@@ -1,9 +1,11 @@
-"""`griewank` and `griewank-ap`: binomial schedules, which rematerialize a value several times to keep few of them.
+"""`griewank` and `griewank-ap`: binomial schedules, which rematerialize a value several times to keep few of
+them.
 
-Griewank and Walther, Algorithm 799: Revolve, 2000. With c kept values and at most r passes over any step, chains of
-(c + r choose c) steps can be reversed; the number c is swept and the cheapest schedule that fits is returned. On
-graphs that are no chains a step is a forward op (linearised) or the run of ops up to an articulation point (AP),
-as in Checkmate (MLSys 2020); what a kept step holds is every value that crosses its end.
+Griewank and Walther, Algorithm 799: Revolve, 2000. With c kept values and at most r passes over any step,
+chains of (c + r choose c) steps can be reversed; the number c is swept and the cheapest schedule that fits is
+returned. On graphs that are no chains a step is a forward op (linearised) or the run of ops up to an
+articulation point (AP), as in Checkmate (MLSys 2020); what a kept step holds is every value that crosses its
+end.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Problem, Task
 from remint.planners.chen import articulation_points
 from remint.planners.decisions import sequence_of_kept
-from remint.plan import Plan
 
 MOST_STAGES = 1500
 
@@ -35,7 +37,7 @@ def _sweep(task: Task, points: Sequence[int], name: str) -> Outcome:
     least: tuple[float, tuple[int, ...]] | None = None
     if len(problem.cost) > MOST_STAGES:
         raise Infeasible(f"{name} is for graphs of up to {MOST_STAGES} ops: use search or auto")
-    slots = sorted({max(1, round(len(points) ** (e / 10))) for e in range(0, 11)})
+    slots = sorted({max(1, round(len(points) ** (e / 10))) for e in range(11)})
     for count in slots:
         sequence = sequence_of_kept(problem, _kept(problem, points, count))
         plan = Plan.from_sequence(task.graph, sequence)
@@ -92,7 +94,8 @@ def _crossing(problem: Problem, op: int) -> frozenset[int]:
     return frozenset(
         v
         for v, users in enumerate(problem.users)
-        if problem.maker[v] <= op and any(op < u < turn for u in users) or (users and problem.maker[v] == op)
+        if (problem.maker[v] <= op and any(op < u < turn for u in users))
+        or (users and problem.maker[v] == op)
     )
 
 
@@ -113,8 +116,9 @@ def revolve(steps: int, slots: int) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _split(steps: int, slots: int) -> int:
-    """How far to go before keeping the next of `slots` steps, so that the rest is reversed in the fewest passes."""
+    """How far to go before keeping the next of `slots` steps: the least distance that is optimal."""
     passes = 0
     while math.comb(slots + passes, slots) < steps:
         passes += 1
-    return max(1, steps - math.comb(slots - 1 + passes, slots - 1)) if slots > 1 else max(1, steps - passes)
+    least = math.comb(slots + passes - 2, slots) if passes > 1 else 1
+    return max(1, least, steps - math.comb(slots + passes - 1, slots - 1))

@@ -1,4 +1,4 @@
-"""HiGHS, the solver of linear and mixed-integer programs: one call that stops on time and says what it knows."""
+"""HiGHS, which solves linear and mixed-integer programs: a call that stops on time and says what it knows."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def solve(
     on_progress: Callable[[float, float], None] | None = None,
     seed: int = 0,
 ) -> Solution:
-    """Solve a program, or its linear relaxation, for at most `seconds`, to within `tolerance`; costs leave out first runs."""
+    """Solve a program, or its linear relaxation, to within `tolerance`; costs leave out first runs."""
     try:
         import highspy
     except ImportError:
         raise ValueError('this planner needs HiGHS: pip install "remint[plan]"') from None
     if not program.feasible:
         return Solution(None, math.inf, math.inf, infeasible=True)
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", seed)

@@ -1,7 +1,7 @@
 """Which ops stand in the same place of repeated layers, found from the graph alone.
 
-Colour refinement (Weisfeiler and Leman, 1968) over a few rounds: two ops are twins if they cost the same, make the
-same bytes, and so do their neighbours, and the neighbours of these.
+Colour refinement (Weisfeiler and Leman, 1968) over a few rounds: two ops are twins if they cost the same,
+make the same bytes, and so do their neighbours, and the neighbours of these.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ Letters as in Checkmate (MLSys 2020, section 4), per value v and op i of a graph
     S[g, v]     v is resident when group g begins
     R[g, i]     i is rematerialized in group g
     D[t, j, v]  v is read by j or later in stage t, or resident after it (1 - FREE in Checkmate)
+    U[t, k]     bytes resident at op k of stage t
 
-We depart in three ways. A *group* is a run of stages; with one stage per group the program is Checkmate's, with longer
-groups it is a relaxation of it (a rematerialization counts once per group, memory counts at the end of each group),
-which is what gives bounds for large graphs in seconds. At the end of a stage what is resident is known from S alone, so
-U and FREE are needed only within stages that rematerialize, and D[t, j, v] ≥ R[t, j] one by one is tighter than
-Checkmate's count of hazards. Only S must be integer: for a given S the least R is integer by itself.
+We depart in three ways. A *group* is a run of stages; with one stage per group the program is Checkmate's,
+with longer groups it is a relaxation of it (a rematerialization counts once per group, memory counts at the
+end of each group), which is what gives bounds for large graphs in seconds. At the end of a stage what is
+resident is known from S alone, so U and FREE are needed only within stages that rematerialize, and D[t, j, v]
+≥ R[t, j] one by one is tighter than Checkmate's count of hazards. Only S must be integer: for a given S the
+least R is integer by itself.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class Program:
                     self.again[g, i] = self._column(problem.cost[i], False)
 
     def _source(self, g: int, v: int) -> list[tuple[int, float]] | None:
-        """Columns of which one must be 1 for v, made before group g, to be at hand in it; None if it always is."""
+        """Columns of which one must be 1 for v, made before group g, to be there; None if it always is."""
         if not self.heavy[v]:
             return None
         columns = [(self.keep[g, v], 1.0)]
@@ -99,7 +101,9 @@ class Program:
                 continue
             end = self.starts[g + 1] if g + 1 < len(self.starts) else n + 1
             # [Constraint] first runs find their inputs: 1 ≤ S + R
-            own = {v for j in range(start, min(end, n)) for v in problem.inputs[j] if problem.maker[v] < start}
+            own = {
+                v for j in range(start, min(end, n)) for v in problem.inputs[j] if problem.maker[v] < start
+            }
             if end == n + 1:
                 own.update(problem.results)
             for v in sorted(own):
@@ -140,50 +144,66 @@ class Program:
                 self._row(entries, -math.inf, float(room - fixed))
 
     def _memory_inside(self, t: int) -> None:
-        # [Constraint] at each op k that stage t rematerializes: what k makes, what is read at k or later or stays,
-        # and what waits from before although its maker comes after k
+        # [Constraint] at each op k that stage t may rematerialize: what k makes, what is read at k or later
+        # or stays (D), and what waits from before although its maker comes after k (S). U[t, k], here in
+        # parts of the room and so at most 1, is tied to U[t, k + 1] by what differs: values made by k, by
+        # k + 1, and read by k.
         problem, n = self.problem, len(self.problem.cost)
         g = self.starts.index(t)
         room = float(self.budget - problem.graph.constant_bytes)
-        stays: dict[int, int | None] = {}  # per value, the column of "read later or stays"; None: always
-        rows: list[tuple[list[tuple[int, float]], float]] = []
-        for v, made in enumerate(problem.maker):
-            if made < t and self.heavy[v]:
-                read_now = v in (problem.inputs[t] if t < n else problem.results)
-                stays[v] = None if read_now else (self.keep[g + 1, v] if t < n else -1)
+        made_by = {k: [v for v in problem.outputs[k] if self.heavy[v]] for k in range(t)}
+        wanted = set(problem.inputs[t] if t < n else problem.results)
+        stays: dict[int, int] = {}  # per value, the column of "read later or stays"; -1: never, -2: always
         readers: dict[int, list[int]] = {}
-        for v in stays:
-            for j in problem.users[v]:
-                if j < t:
-                    readers.setdefault(j, []).append(v)
+        for k in range(t):
+            for v in made_by[k]:
+                stays[v] = -2 if v in wanted else self.keep[g + 1, v] if t < n else -1
+                for j in problem.users[v]:
+                    if j < t:
+                        readers.setdefault(j, []).append(v)
+        before: int | None = None
+        change: dict[int, float] = {}
+        fixed = 0.0
+
+        def count(v: int, sign: float) -> None:
+            nonlocal fixed
+            if stays[v] == -2:
+                fixed += sign * problem.nbytes[v]
+            elif stays[v] >= 0:
+                change[stays[v]] = change.get(stays[v], 0.0) + sign * problem.nbytes[v]
+
+        def add(column: int, amount: float) -> None:
+            change[column] = change.get(column, 0.0) + amount
+
+        for v in stays:  # as if an op t that makes nothing were rematerialized
+            count(v, 1.0)
         for k in range(t - 1, -1, -1):
-            for v in readers.get(k, ()):
-                later = stays[v]
-                if later is None or (g, k) not in self.again:
-                    continue
-                d = self._column(0.0, False)
-                self._row([(d, 1.0), (self.again[g, k], -1.0)], 0.0, math.inf)
-                if later >= 0:
-                    self._row([(d, 1.0), (later, -1.0)], 0.0, math.inf)
-                stays[v] = d
-            if (g, k) not in self.again:
-                continue
-            entries, fixed = [], 0.0
-            for v, later in stays.items():
-                b, made = float(problem.nbytes[v]), problem.maker[v]
-                if made < k:
-                    if later is None:
-                        fixed += b
-                    elif later >= 0:
-                        entries.append((later, b))
-                else:
-                    entries.append((self.keep[g, v], b))
-                    if made == k:
-                        entries.append((self.again[g, k], b))
-            rows.append((entries, room - fixed))
-        for entries, limit in rows:
-            if sum(b for _, b in entries) > limit:
-                self._row(entries, -math.inf, limit)
+            bytes_made = float(sum(problem.nbytes[v] for v in made_by[k]))
+            for v in made_by[k]:
+                count(v, -1.0)
+                add(self.keep[g, v], float(problem.nbytes[v]))
+            if (g, k) in self.again:
+                add(self.again[g, k], bytes_made)
+                for v in readers.get(k, ()):
+                    if stays[v] == -2:
+                        continue
+                    d = self._column(0.0, False)
+                    self._row([(d, 1.0), (self.again[g, k], -1.0)], 0.0, math.inf)
+                    if stays[v] >= 0:
+                        self._row([(d, 1.0), (stays[v], -1.0)], 0.0, math.inf)
+                    count(v, -1.0)
+                    stays[v] = d
+                    count(v, 1.0)
+            u = self._column(0.0, False)
+            entries = [(column, -amount) for column, amount in change.items() if amount]
+            entries.append((u, room))
+            if before is not None:
+                entries.append((before, -room))
+            self._row(entries, fixed, fixed)
+            before, fixed = u, 0.0
+            change.clear()
+            if (g, k) in self.again:
+                add(self.again[g, k], -bytes_made)
 
     def solution_of(self, sequence: Sequence[int]) -> np.ndarray:
         """Return the values of S and R for a schedule; with one stage per group it is a solution."""

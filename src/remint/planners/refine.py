@@ -1,12 +1,13 @@
 """Bounds from a coarse program that is refined where it is wrong; the proofs of `auto`.
 
-A program with few groups (see program.py) is a relaxation that is solved in a fraction of a second, and with its groups
-cut at the stages that bind it is nearly as strong as the whole. Its solution is turned into a schedule; where that
-breaks the budget, a group is cut and the program solved again. A solution that keeps the budget is a schedule of
-proven cost. This is our own method; the principle is that of cutting planes and of Benders' decomposition.
+A program with few groups (see program.py) is a relaxation that is solved in a fraction of a second, and with
+its groups cut at the stages that bind it is nearly as strong as the whole. Its solution is turned into a
+schedule; where that breaks the budget, a group is cut and the program solved again. A solution that keeps the
+budget is a schedule of proven cost. This is our own method; the principle is that of cutting planes and of
+Benders' decomposition.
 
-On fine groups the linear relaxation is weaker, not stronger: it rematerializes an op in small parts over many stages,
-each part from a small part of an input. Few groups leave it no room for that.
+On fine groups the linear relaxation is weaker, not stronger: it rematerializes an op in small parts over many
+stages, each part from a small part of an input. Few groups leave it no room for that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from remint._core import Search
 from remint.planners.base import Task
 from remint.planners.decisions import Decision, decisions_of_sequence
@@ -22,11 +25,12 @@ from remint.planners.highs import solve
 from remint.planners.program import Program
 
 MOST_CUTS = 3
+MOST_OPS_IN_FULL = 80
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """One round: the bound proven so far, and the decisions of the relaxed solution with their real cost and excess."""
+    """One round: the bound so far, and the relaxed solution as decisions, with their real cost and excess."""
 
     bound: float
     decisions: list[Decision]
@@ -61,19 +65,33 @@ def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: flo
         if solution.point is None or solution.interrupted:
             yield Refinement(best, [], math.inf, math.inf)
             return
-        decisions: list[Decision] = [
-            (True, v, program.starts[g])
-            for (g, v), column in program.keep.items()
-            if solution.point[column] < 0.5
-        ]
+        decisions = _decisions(program, solution.point)
         engine.start(decisions)
         yield Refinement(best, decisions, engine.cost, engine.excess)
-        before = (set(cuts), set(inner))
-        _cut(engine, task.budget, n, cuts, inner)
-        if (cuts, inner) == before:
-            _split_repeats(engine.sequence, n, cuts)
-        if (cuts, inner) == before:
+        if engine.excess <= 0 and engine.cost <= best * (1 + gap):
             return
+        before = len(cuts) + len(inner)
+        _cut(engine, task.budget, n, cuts, inner)
+        if len(cuts) + len(inner) == before:
+            _split_repeats(engine.sequence, n, cuts)
+        if len(cuts) + len(inner) == before and n <= MOST_OPS_IN_FULL:
+            cuts.update(range(n + 1))
+            inner.update(range(1, n + 1))
+        if len(cuts) + len(inner) == before:
+            return
+
+
+def _decisions(program: Program, point: np.ndarray) -> list[Decision]:
+    """Return decisions that keep, when a group begins, what the solution keeps then, and all they can else."""
+    kept = {key: point[column] > 0.5 for key, column in program.keep.items()}
+    decisions: list[Decision] = []
+    for (g, v), stays in kept.items():
+        start, made = program.starts[g], program.problem.maker[v]
+        if not stays:
+            decisions.append((True, v, start))
+        elif g > 1 and made < program.starts[g - 1] and not kept[g - 1, v]:
+            decisions.append((False, made, start - 1))
+    return decisions
 
 
 def _worst(memory: Sequence[float], count: int) -> list[int]:

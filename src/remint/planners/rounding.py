@@ -1,21 +1,21 @@
 """`rounding` and `rounding-repair`: the linear relaxation, rounded.
 
-Checkmate (MLSys 2020, section 5), two-phase rounding: solve the relaxation at 90% of the budget (the room for what
-rounding adds), round S at a threshold, take the cheapest R for that S. The threshold is 0.5, or the best of a sweep.
-`rounding` does that and no more. `rounding-repair` is ours: it takes the same rounded schedules, whether they fit or not, and
-lets the local search drop what is too much and keep what there is room for.
+Checkmate (MLSys 2020, section 5), two-phase rounding: solve the relaxation at 90% of the budget (the room for
+what rounding adds), round S at a threshold, take the cheapest R for that S. The threshold is 0.5, or the best
+of a sweep. `rounding` does that and no more. `rounding-repair` is ours: it takes the same rounded schedules,
+whether they fit or not, and lets the local search drop what is too much and keep what there is room for.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.decisions import decisions_of_sequence
 from remint.planners.highs import solve
 from remint.planners.program import Program, all_stages
 from remint.planners.search import finish, run, start
-from remint.plan import Plan
 
 ALLOWANCE = 0.9
 THRESHOLDS = (0.5, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9)
@@ -47,7 +47,9 @@ def rounding_repair(task: Task) -> Outcome:
 def _rounded(task: Task) -> tuple[list[Plan], float]:
     problem, graph = task.problem, task.graph
     if len(graph.ops) > MOST_OPS:
-        raise Infeasible(f"the program of {len(graph.ops)} ops is too large to build (over {MOST_OPS}): use auto")
+        raise Infeasible(
+            f"the program of {len(graph.ops)} ops is too large to build (over {MOST_OPS}): use auto"
+        )
     if not graph.ops:
         return [Plan.from_sequence(graph, ())], 0.0
     bound = graph.cost

@@ -1,9 +1,9 @@
 """`search`: simulated annealing on native code; the workhorse for large graphs.
 
-After FastSA (Fast simulated annealing for rematerialization, 2023): anneal, and make the simulation of a move cheap. We depart in
-what is moved: not the compute sequence but per-use decisions (csrc/search_state.h), from which what must be
-rematerialized follows, so that every state is a valid schedule and a value can go and come back several times; in
-crossing the budget at a price; and in copying what one layer does to its twins.
+After FastSA (Fast simulated annealing for rematerialization, 2023): anneal, and make the simulation of a move
+cheap. We depart in what is moved: not the compute sequence but per-use decisions (csrc/search_state.h), from
+which what must be rematerialized follows, so that every state is a valid schedule and a value can go and come
+back several times; in crossing the budget at a price; and in copying what one layer does to its twins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ def search(task: Task) -> Outcome:
     """Anneal for a number of moves that grows with the graph, or until the deadline."""
     engine = start(task)
     moves = min(4_000_000, MOVES_PER_OP * max(20, len(task.graph.ops)))
-    run(task, engine, moves)
+    try:
+        run(task, engine, moves)
+    except KeyboardInterrupt:
+        if not engine.feasible:
+            raise
     return finish(task, engine)
 
 
@@ -57,11 +61,15 @@ def quick_starts(problem: Problem) -> list[list[Decision]]:
     """Return schedules that keep every k-th forward op's values, for a few k, and nothing else."""
     forward = range(problem.turn)
     steps = sorted({max(1, round(problem.turn ** (e / 8))) for e in range(2, 9)})
-    return [drop_unless(problem, (v for i in forward if i % k == 0 for v in problem.outputs[i])) for k in steps]
+    return [
+        drop_unless(problem, (v for i in forward if i % k == 0 for v in problem.outputs[i])) for k in steps
+    ]
 
 
-def run(task: Task, engine: Search, moves: int, *, target: float = -math.inf, bound: float | None = None) -> None:
-    """Make `moves` moves in slices, so that the deadline and Ctrl-C are met in between; stop at cost `target`."""
+def run(
+    task: Task, engine: Search, moves: int, *, target: float = -math.inf, bound: float | None = None
+) -> None:
+    """Make moves in slices, so that the deadline and Ctrl-C are met in between; stop at cost `target`."""
     end = engine.moves + moves
     told = math.inf
     while engine.moves < end and task.left() > 0:
@@ -77,6 +85,7 @@ def finish(task: Task, engine: Search) -> Outcome:
     """Return the best schedule the engine has met."""
     if not engine.feasible:
         raise Infeasible(
-            "local search met no schedule inside the budget", sequence_of_decisions(task.problem, engine.least)
+            "local search met no schedule inside the budget",
+            sequence_of_decisions(task.problem, engine.least),
         )
     return Outcome(tuple(sequence_of_decisions(task.problem, engine.best)))
