@@ -7,13 +7,55 @@ namespace remint {
 namespace {
 
 // Closures, walked once and cached until something in them changes.
+//
+// Outputs of an op that still waits for its inputs are pending: not resident, though they were never evicted. DTR's
+// reference counts them as descendants of a storage only once it has walked that storage's closure anew, which it does
+// when something in it is materialized, not when something in it is evicted. We keep that apart (`sees_pending`).
 class Closures final : public Neighbourhood {
  public:
   Closures(const Records& records, bool descendants) : Neighbourhood(records), descendants_(descendants) {}
 
-  void evicted(StorageId id) override { invalidate_around(id); }
-  void materialized(StorageId id) override { invalidate_around(id); }
-  void dropping(StorageId id) override { invalidate_around(id); }
+  void added(StorageId id) override {
+    reserve(id);
+    cache_[id] = Cached{};
+    cache_[id].pending = true;
+    if (pending_.empty()) ++generation_;
+    pending_.push_back(id);
+    pending_cost_ += records_.storage(id).cost;
+  }
+
+  void evicted(StorageId id) override {
+    reserve(id);
+    const bool sees_pending = this->sees_pending(id);
+    invalidate_around(id, [&](Cached& above) {
+      if (sees_pending) above.sees_pending = generation_;
+    });
+  }
+
+  void materialized(StorageId id) override {
+    reserve(id);
+    if (cache_[id].pending) {
+      cache_[id].pending = false;
+      pending_.erase(std::find(pending_.begin(), pending_.end(), id));
+      pending_cost_ -= records_.storage(id).cost;
+    }
+    ++generation_above_;
+    for (StorageId pending : pending_) {
+      reach<kUp>(pending, [&](StorageId next, bool resident) {
+        if (resident) cache_[next].above_pending = generation_above_;
+      });
+    }
+    auto look_again = [&](Cached& cached) {
+      cached.sees_pending = cached.above_pending == generation_above_ ? generation_ : 0;
+    };
+    look_again(cache_[id]);
+    invalidate_around(id, look_again);
+  }
+
+  void dropping(StorageId id) override {
+    reserve(id);
+    invalidate_around(id, [](Cached&) {});
+  }
 
   Nanoseconds cost(StorageId id) override {
     reserve(id);
@@ -23,16 +65,19 @@ class Closures final : public Neighbourhood {
     if (!descendants_) return records_.storage(id).cost + cached.ancestors;
     if (!cached.down) cached.descendants = walk<kDown>(id);
     cached.down = true;
-    return records_.storage(id).cost + cached.ancestors + cached.descendants;
+    return records_.storage(id).cost + cached.ancestors + cached.descendants + (sees_pending(id) ? pending_cost_ : 0);
   }
 
  private:
   enum Direction { kUp, kDown };
   struct Cached {
     Nanoseconds ancestors = 0;
-    Nanoseconds descendants = 0;
+    Nanoseconds descendants = 0;  // without those that are pending
     bool up = false;
     bool down = false;
+    bool pending = false;
+    std::uint64_t sees_pending = 0;   // the generation of pending storages that it sees
+    std::uint64_t above_pending = 0;  // the last time it was found to be above one
   };
 
   void reserve(StorageId id) {
@@ -41,6 +86,8 @@ class Closures final : public Neighbourhood {
       visited_.resize(records_.num_storage_slots(), 0);
     }
   }
+
+  bool sees_pending(StorageId id) const { return !pending_.empty() && cache_[id].sees_pending == generation_; }
 
   template <Direction direction, typename Visit>
   void for_next(StorageId id, Visit&& visit) const {
@@ -75,14 +122,14 @@ class Closures final : public Neighbourhood {
   Nanoseconds walk(StorageId id) {
     Nanoseconds sum = 0;
     reach<direction>(id, [&](StorageId next, bool resident) {
-      if (!resident) sum += records_.storage(next).cost;
+      if (!resident && !cache_[next].pending) sum += records_.storage(next).cost;
     });
     return sum;
   }
 
-  // `id` enters or leaves the closures of the resident storages around it.
-  void invalidate_around(StorageId id) {
-    reserve(id);
+  // `id` enters or leaves the closures of the resident storages around it; `above` is called for those above it.
+  template <typename Above>
+  void invalidate_around(StorageId id, Above&& above) {
     cache_[id].up = cache_[id].down = false;
     changed(id);
     reach<kDown>(id, [&](StorageId next, bool resident) {
@@ -94,6 +141,7 @@ class Closures final : public Neighbourhood {
     reach<kUp>(id, [&](StorageId next, bool resident) {
       if (!resident) return;
       cache_[next].down = false;
+      above(cache_[next]);
       changed(next);
     });
   }
@@ -103,6 +151,10 @@ class Closures final : public Neighbourhood {
   std::vector<std::uint64_t> visited_;
   std::uint64_t marks_ = 0;
   std::vector<StorageId> stack_;
+  std::vector<StorageId> pending_;
+  Nanoseconds pending_cost_ = 0;
+  std::uint64_t generation_ = 0;
+  std::uint64_t generation_above_ = 0;
 };
 
 // Equivalence classes of non-resident storages. Classes never split: a storage that is made again takes its
