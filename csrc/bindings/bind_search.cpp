@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "bindings.h"
 #include "search.h"
 
 namespace py = pybind11;
@@ -34,7 +35,7 @@ std::vector<Item> to_items(const std::vector<remint::Decision>& decisions) {
 
 }  // namespace
 
-void bind_search(py::module_& module) {
+void remint::bind_search(py::module_& module) {
   py::class_<remint::SearchProblem>(module, "SearchProblem")
       .def(py::init([](std::vector<double> cost, std::vector<bool> again,
                        std::vector<std::vector<int>> inputs, std::vector<std::vector<int>> outputs,

@@ -1,9 +1,10 @@
 // The Python module `remint._core`: one bind_* function per part of the core.
 #include <pybind11/pybind11.h>
 
-void bind_search(pybind11::module_& module);
+#include "bindings.h"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The torch-free core of remint.";
-  bind_search(module);
+  remint::bind_simulation(module);
+  remint::bind_search(module);
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -40,3 +42,12 @@ def capture(
     else:
         seconds, scratch = estimate(joint, storages.made), {}
     return to_graph(joint, storages, lambda node: seconds[node.name], lambda node: scratch.get(node.name, 0))
+
+
+class _Capture(ModuleType):
+    """This package under its public name, `remint.capture(model, args)`."""
+
+    __call__ = staticmethod(capture)
+
+
+sys.modules[__name__].__class__ = _Capture

@@ -1,0 +1,176 @@
+// Ops of the program: run, acquire, commit. replay.cpp has the waiting and replaying, eviction.cpp the
+// dropping of bytes.
+#include "engine.h"
+
+#include <cmath>
+#include <string>
+
+namespace remint {
+
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, const std::string& policy,
+               const PolicyOptions& policy_options, Device& device)
+    : options_(options),
+      pool_(records_),
+      memory_(std::move(memory)),
+      policy_(make_policy(policy, policy_options, records_, pool_, dynamic_cast<Arena*>(memory_.get()))),
+      device_(device) {}
+
+ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {
+  // Constants live long: they stand with what is expensive.
+  end_ = options_.partition ? End::kHigh : End::kLow;
+  const BlockId block = allocate(nbytes);
+  const StorageId id = records_.add_storage(nbytes);
+  const ValueId value = records_.add_value(id, tag);
+  Storage& s = records_.storage(id);
+  s.constant = true;
+  s.references = 1;
+  s.last = clock_;
+  s.resident = true;
+  s.block = block;
+  memory_->own(block, id);
+  running_.clear();
+  records_.value(value).defined = true;
+  pin_storage(id);
+  note('C', tag);
+  sample();
+  return value;
+}
+
+void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs) {
+  if (options_.reference) {
+    run_reference(description, outputs);
+    return;
+  }
+  Bytes nbytes = 0;
+  for (const Output& output : description.outputs) {
+    if (output.takes_over == kNone) {
+      nbytes += output.nbytes;
+    } else {
+      before_write(description.inputs[output.takes_over]);
+    }
+  }
+  acquire(description.inputs, description.cost, nbytes);
+  std::vector<BlockId> blocks;
+  try {
+    Op op;
+    op.tag = description.tag;
+    device_.run(*this, op, blocks);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  commit(description, blocks, outputs);
+}
+
+void Engine::run_reference(const OpDescription& description, std::vector<ValueId>& outputs) {
+  const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
+  add_outputs(op, description, outputs);
+  Frame frame;
+  frame.op = op;
+  frame.target = outputs[0];
+  frame.program = true;
+  frames_.push_back(frame);
+  drive();
+  for (ValueId output : outputs) access(records_.value(output).storage);
+}
+
+void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes) {
+  acquired_ = inputs;
+  frames_.emplace_back();
+  drive();
+  place(cost, nbytes);
+}
+
+void Engine::commit(const OpDescription& description, const std::vector<BlockId>& blocks,
+                    std::vector<ValueId>& outputs) {
+  const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
+  add_outputs(op, description, outputs);
+  clock_ += description.cost;
+  statistics_.computed += description.cost;
+  ++statistics_.num_ops;
+  if (!outputs.empty()) note('C', records_.value(outputs[0]).tag);
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const Output& output = description.outputs[k];
+    Value& value = records_.value(outputs[k]);
+    value.defined = true;
+    if (output.takes_over != kNone) {
+      // The program's tensors move along: they all see what was written.
+      Storage& ghost = storage_of(description.inputs[output.takes_over]);
+      records_.storage(value.storage).references += ghost.references;
+      ghost.references = 0;
+      take_over(description.inputs[output.takes_over], outputs[k]);
+    } else if (output.alias == kNone) {
+      make_resident(value.storage, blocks[k]);
+    } else {
+      policy_->touched(value.storage);
+    }
+  }
+  free_running_blocks();
+  sample();
+  abandon();
+  for (ValueId output : outputs) access(records_.value(output).storage);
+}
+
+void Engine::abandon() {
+  free_running_blocks();
+  std::vector<ValueId> acquired;
+  acquired.swap(acquired_);
+  for (ValueId value : acquired) unlock(records_.value(value).storage);
+}
+
+void Engine::add_outputs(OpId op, const OpDescription& description, std::vector<ValueId>& outputs) {
+  outputs.clear();
+  for (const Output& output : description.outputs) {
+    if (output.alias != kNone) {
+      const StorageId id = records_.value(description.inputs[output.alias]).storage;
+      outputs.push_back(records_.add_value(id, output.tag));
+      ++records_.storage(id).references;
+    } else {
+      const StorageId id = records_.add_storage(output.nbytes);
+      outputs.push_back(records_.add_value(id, output.tag));
+      records_.storage(id).references = 1;
+    }
+    records_.add_output(op, outputs.back(), output.takes_over);
+  }
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    if (description.outputs[k].alias == kNone)
+      policy_->neighbourhood().added(records_.value(outputs[k]).storage);
+  }
+}
+
+// Cheap bytes gather at the low end, expensive ones at the high end. Cheap is what costs less per byte than
+// the (geometric, byte-weighted) mean of what was placed so far: costs are measured, so no list of op names
+// is needed.
+void Engine::place(Nanoseconds cost, Bytes nbytes) {
+  end_ = End::kLow;
+  if (!options_.partition || nbytes <= 0) return;
+  const double weight = static_cast<double>(nbytes);
+  const double log_density = std::log2((static_cast<double>(cost) + 1.0) / weight);
+  log_density_sum_ += weight * log_density;
+  density_weight_ += weight;
+  if (log_density > log_density_sum_ / density_weight_) end_ = End::kHigh;
+}
+
+void Engine::check() const {
+  auto fail = [](const std::string& what) { throw std::logic_error("engine: " + what); };
+  memory_->check();
+  if (memory_->used() > memory_->budget()) fail("the budget is exceeded");
+  Bytes resident = 0;
+  Bytes pinned = 0;
+  for (StorageId id = 0; id < records_.num_storage_slots(); ++id) {
+    const Storage& s = records_.storage(id);
+    if (!s.in_use) continue;
+    if (s.resident) resident += memory_->footprint(s.nbytes);
+    if (s.pinned) pinned += s.nbytes;
+    if (s.locks != 0) fail("a lock was left behind");
+    const bool candidate = s.resident && !s.pinned;
+    if (candidate != pool_.contains(id)) fail("the pool is not what is resident and unpinned");
+    for (ValueId value : s.values) {
+      if (records_.value(value).defined && !s.resident) fail("a value without bytes is defined");
+    }
+  }
+  if (resident != memory_->used()) fail("resident bytes are miscounted");
+  if (pinned != pinned_bytes_) fail("pinned bytes are miscounted");
+}
+
+}  // namespace remint

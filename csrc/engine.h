@@ -1,0 +1,229 @@
+// The engine: allocate → evict → rematerialize.
+//
+// It serves two kinds of callers with one set of rules. The simulator hands it whole ops (`run`), on a device
+// that only says what memory an op asks for. A runtime brackets real kernels: `acquire` makes the inputs
+// resident and locks them, the kernel calls `allocate` for what it needs, `commit` records what it made (or
+// `abandon` if it failed).
+//
+// Two sets of semantics:
+//   reference  DTR's simulator, for ideal memory: all outputs of an op are reserved at once, outputs are
+//   known before
+//              the op runs, and dead records stay, because their cost still counts in the scores of their
+//              neighbours.
+//   arena      what a real run does: outputs and scratch are asked for one by one while the op runs, dead
+//   records are
+//              dropped, and a replay that runs out of memory gives up the locks of the ops that wait for it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "memory.h"
+#include "policy.h"
+#include "pool.h"
+#include "records.h"
+
+namespace remint {
+
+class Engine;
+
+// What "run this op again" means.
+class Device {
+ public:
+  virtual ~Device() = default;
+  // Runs `op`, whose inputs are resident and locked, asking `engine.allocate` for every byte. Puts the block
+  // of each output into `blocks`; an output that takes over an input's bytes has none, unless `blocks`
+  // already holds the one to work in (with a copy of the input).
+  virtual void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) = 0;
+  virtual void evicted(StorageId) {}
+  virtual void materialized(StorageId) {}
+};
+
+struct Output {
+  Bytes nbytes = 0;
+  std::uint64_t tag = 0;
+  std::uint32_t alias = kNone;       // the input whose storage it is a view of
+  std::uint32_t takes_over = kNone;  // the input whose bytes it takes over: an in-place op
+};
+
+struct OpDescription {
+  Nanoseconds cost = 0;
+  std::uint64_t tag = 0;
+  std::vector<ValueId> inputs;
+  std::vector<Output> outputs;
+  void clear() {
+    inputs.clear();
+    outputs.clear();
+  }
+};
+
+struct EngineOptions {
+  Deallocation deallocation = Deallocation::kEager;
+  bool reference = false;
+  bool partition = false;  // cheap and expensive bytes at two ends of the arena
+  // Rematerialization beyond this raises Thrash.
+  Nanoseconds max_rematerialized = std::numeric_limits<Nanoseconds>::max();
+};
+
+struct Statistics {
+  std::uint64_t num_ops = 0;
+  std::uint64_t num_evictions = 0;
+  std::uint64_t num_rematerializations = 0;
+  std::uint64_t num_searches = 0;
+  Nanoseconds computed = 0;  // by ops of the program, once each
+  Nanoseconds rematerialized = 0;
+  Nanoseconds searching = 0;  // real time
+  double unusable_bytes = 0;  // free bytes that could not serve the request, summed over searches
+};
+
+// C: an op of the program ran, R: a rematerialization, E: bytes were dropped. `tag` is that of the op's first
+// output, of the value that was asked for, of the storage's root value.
+struct Event {
+  char kind;
+  std::uint64_t tag;
+};
+
+struct Sample {
+  Nanoseconds time;
+  Bytes used;
+};
+
+class Engine {
+ public:
+  Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, const std::string& policy,
+         const PolicyOptions& policy_options, Device& device);
+
+  // Bytes that the program owns and that cannot be made again. They are pinned.
+  ValueId add_constant(Bytes nbytes, std::uint64_t tag);
+
+  // Runs an op of the program; `outputs` gets its values.
+  void run(const OpDescription& description, std::vector<ValueId>& outputs);
+
+  // Makes `inputs` resident and locks them until `commit` or `abandon`. `cost` and `nbytes`, what the op is
+  // thought to take and make, decide where its bytes are placed.
+  void acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes);
+  // Memory for the op that is running. Throws OutOfMemory.
+  BlockId allocate(Bytes nbytes);
+  // Gives memory of the op that is running back: scratch.
+  void free(BlockId block);
+  void commit(const OpDescription& description, const std::vector<BlockId>& blocks,
+              std::vector<ValueId>& outputs);
+  void abandon();
+
+  // To be called before `acquire` for every value that the op writes in place. If its bytes cannot be made
+  // again, what was computed from them is made and pinned, so that no recipe ever sees what is written.
+  void before_write(ValueId value);
+
+  // The program drops one of its references to the storage of `value`.
+  void release(ValueId value);
+
+  // Makes `value` resident, now or from now on.
+  void materialize(ValueId value);
+  void pin(ValueId value);
+
+  bool defined(ValueId value) const { return records_.value(value).defined; }
+
+  const Records& records() const { return records_; }
+  Memory& memory() { return *memory_; }
+  const Statistics& statistics() const { return statistics_; }
+  std::uint64_t num_scores() const { return policy_->num_scores(); }
+  Nanoseconds now() const { return clock_; }
+  Bytes pinned_bytes() const { return pinned_bytes_; }
+
+  // Collects events, if set.
+  void observe(std::vector<Event>* events, std::vector<Sample>* timeline) {
+    events_ = events;
+    timeline_ = timeline;
+  }
+
+  // Throws std::logic_error if the books do not agree. For tests.
+  void check() const;
+
+ private:
+  // An op that waits for its inputs, or `acquire` (no op).
+  struct Frame {
+    OpId op = kNone;
+    ValueId target = kNone;      // the output that was asked for
+    std::size_t first_held = 0;  // its part of held_
+    std::uint32_t cursor = 0;
+    bool program = false;  // the op runs for the first time
+    bool entered = false;
+    bool relaxed = false;  // its locks were given up once
+  };
+
+  Storage& storage_of(ValueId value) { return records_.storage(records_.value(value).storage); }
+  ValueId input(const Frame& frame, std::size_t i) const {
+    return frame.op == kNone ? acquired_[i] : records_.op(frame.op).inputs[i].value;
+  }
+  std::size_t num_inputs(const Frame& frame) const {
+    return frame.op == kNone ? acquired_.size() : records_.op(frame.op).inputs.size();
+  }
+
+  void drive();
+  void enter(Frame& frame, bool stamp);
+  bool wait_for_input(Frame& frame);
+  void execute(const Frame& frame);
+  void execute_once(const Frame& frame);
+  bool relax_waiting_frames();
+  void release_locks(const Frame& frame);
+  void unwind();
+
+  void run_reference(const OpDescription& description, std::vector<ValueId>& outputs);
+  void add_outputs(OpId op, const OpDescription& description, std::vector<ValueId>& outputs);
+  void define_outputs(OpId op, ValueId target, const std::vector<BlockId>& blocks);
+  void take_over(ValueId from, ValueId to);
+  void place(Nanoseconds cost, Bytes nbytes);
+
+  void lock(StorageId id);
+  void unlock(StorageId id);
+  void join_pool(StorageId id);
+  void leave_pool(StorageId id);
+  void access(StorageId id);
+  void make_resident(StorageId id, BlockId block);
+  void drop_bytes(StorageId id);
+  void evict(StorageId id);
+  void evict_for(Bytes nbytes);
+  void let_go(StorageId id);
+  void collect(StorageId id);
+  void pin_storage(StorageId id);
+  void try_banish(StorageId id);
+  void free_running_blocks();
+  void note(char kind, std::uint64_t tag) {
+    if (events_ != nullptr) events_->push_back({kind, tag});
+  }
+  void sample() {
+    if (timeline_ != nullptr) timeline_->push_back({clock_, memory_->used()});
+  }
+
+  const EngineOptions options_;
+  Records records_;
+  Pool pool_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Policy> policy_;
+  Device& device_;
+
+  // The clock starts at 1 so that nothing is ever accessed at time 0, as in DTR's reference.
+  Nanoseconds clock_ = 1;
+  Bytes pinned_bytes_ = 0;
+  End end_ = End::kLow;
+  double log_density_sum_ = 0.0;  // of what was placed, weighted by bytes
+  double density_weight_ = 0.0;
+
+  std::vector<Frame> frames_;
+  std::vector<char> held_;                          // per input of every frame: locked by it
+  std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
+  std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
+  std::vector<StorageId> victims_;
+
+  Statistics statistics_;
+  std::vector<Event>* events_ = nullptr;
+  std::vector<Sample>* timeline_ = nullptr;
+};
+
+}  // namespace remint

@@ -1,0 +1,280 @@
+// Bytes come and go: locks, the pool, allocation with eviction, and what happens when the program lets go.
+#include <algorithm>
+#include <cassert>
+
+#include "engine.h"
+
+namespace remint {
+
+void Engine::lock(StorageId id) {
+  if (records_.storage(id).locks++ == 0 && pool_.contains(id)) leave_pool(id);
+}
+
+void Engine::unlock(StorageId id) {
+  Storage& s = records_.storage(id);
+  assert(s.locks > 0);
+  if (--s.locks > 0) return;
+  if (s.resident && !s.pinned) join_pool(id);
+  if (s.references > 0) return;
+  if (options_.deallocation == Deallocation::kBanish) {
+    try_banish(id);
+  } else if (!options_.reference && (s.let_go_late || records_.dead(id))) {
+    s.let_go_late = false;
+    let_go(id);
+  }
+}
+
+void Engine::join_pool(StorageId id) {
+  pool_.add(id);
+  policy_->touched(id);
+}
+
+void Engine::leave_pool(StorageId id) {
+  pool_.remove(id);
+  policy_->touched(id);
+}
+
+void Engine::access(StorageId id) {
+  records_.storage(id).last = clock_;
+  policy_->touched(id);
+}
+
+void Engine::make_resident(StorageId id, BlockId block) {
+  Storage& s = records_.storage(id);
+  s.resident = true;
+  s.block = block;
+  if (block != kNone) {
+    memory_->own(block, id);
+    running_.erase(
+        std::remove_if(running_.begin(), running_.end(),
+                       [&](const std::pair<BlockId, Bytes>& taken) { return taken.first == block; }),
+        running_.end());
+  }
+  policy_->neighbourhood().materialized(id);
+  if (s.locks == 0 && !s.pinned) join_pool(id);
+  device_.materialized(id);
+}
+
+// The bytes of `from` become those of `to`; `from` is a ghost from now on.
+void Engine::take_over(ValueId from, ValueId to) {
+  const StorageId ghost = records_.value(from).storage;
+  const StorageId heir = records_.value(to).storage;
+  Storage& g = records_.storage(ghost);
+  Storage& h = records_.storage(heir);
+  const bool pinned = g.pinned;
+  if (pool_.contains(ghost)) leave_pool(ghost);
+  h.block = g.block;
+  h.resident = true;
+  h.constant = g.constant;
+  if (h.block != kNone) memory_->own(h.block, heir);
+  g.block = kNone;
+  g.resident = false;
+  if (pinned) {
+    g.pinned = false;
+    pinned_bytes_ -= g.nbytes;
+  }
+  for (ValueId value : g.values) records_.value(value).defined = false;
+  policy_->neighbourhood().materialized(heir);
+  policy_->neighbourhood().evicted(ghost);
+  // What could not be made again still cannot.
+  if (pinned) {
+    pin_storage(heir);
+  } else {
+    join_pool(heir);
+  }
+}
+
+BlockId Engine::allocate(Bytes nbytes) {
+  BlockId block = memory_->allocate(nbytes, end_);
+  while (block == kNone) {
+    evict_for(nbytes);
+    block = memory_->allocate(nbytes, end_);
+  }
+  running_.emplace_back(block, nbytes);
+  return block;
+}
+
+void Engine::free(BlockId block) {
+  auto taken = std::find_if(running_.rbegin(), running_.rend(),
+                            [&](const std::pair<BlockId, Bytes>& entry) { return entry.first == block; });
+  assert(taken != running_.rend());
+  memory_->free(block, taken->second);
+  running_.erase(std::next(taken).base());
+}
+
+void Engine::free_running_blocks() {
+  for (const auto& [block, nbytes] : running_) memory_->free(block, nbytes);
+  running_.clear();
+}
+
+void Engine::evict_for(Bytes nbytes) {
+  const auto started = std::chrono::steady_clock::now();
+  ++statistics_.num_searches;
+  statistics_.unusable_bytes += static_cast<double>(memory_->budget() - memory_->used());
+  victims_.clear();
+  policy_->choose(nbytes, clock_, victims_);
+  statistics_.searching +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started)
+          .count();
+  if (victims_.empty()) throw OutOfMemory(nbytes, memory_->used(), memory_->budget());
+  for (std::size_t i = 0; i < victims_.size(); ++i) {
+    // Evicting one can free another for good.
+    if (records_.storage(victims_[i]).in_use && records_.storage(victims_[i]).resident) evict(victims_[i]);
+  }
+}
+
+void Engine::drop_bytes(StorageId id) {
+  Storage& s = records_.storage(id);
+  if (pool_.contains(id)) leave_pool(id);
+  s.resident = false;
+  for (ValueId value : s.values) records_.value(value).defined = false;
+  memory_->free(s.block, s.nbytes);
+  s.block = kNone;
+  ++statistics_.num_evictions;
+  note('E', records_.value(s.values[0]).tag);
+  device_.evicted(id);
+}
+
+void Engine::evict(StorageId id) {
+  drop_bytes(id);
+  policy_->neighbourhood().evicted(id);
+  if (!options_.reference) collect(id);
+}
+
+void Engine::release(ValueId value) {
+  const StorageId id = records_.value(value).storage;
+  Storage& s = records_.storage(id);
+  assert(s.references > 0);
+  if (--s.references == 0) let_go(id);
+}
+
+// The program holds the storage no more.
+void Engine::let_go(StorageId id) {
+  Storage& s = records_.storage(id);
+  if (s.locks > 0) {
+    s.let_go_late = true;
+    return;
+  }
+  switch (options_.deallocation) {
+    case Deallocation::kIgnore:
+      if (!options_.reference && !s.resident) collect(id);
+      return;
+    case Deallocation::kEager:
+      if (!options_.reference && records_.dead(id)) {
+        collect(id);
+      } else if (s.resident && !s.pinned) {
+        evict(id);
+      }
+      return;
+    case Deallocation::kBanish:
+      try_banish(id);
+      return;
+  }
+}
+
+// Drops the record of `id`, and of everything that was kept only for it, if nothing can need them any more.
+void Engine::collect(StorageId id) {
+  std::vector<StorageId> dead(1, id);
+  while (!dead.empty()) {
+    const StorageId at = dead.back();
+    dead.pop_back();
+    const Storage& s = records_.storage(at);
+    if (!s.in_use || s.locks > 0 || !records_.dead(at)) continue;
+    if (s.resident) {
+      if (options_.deallocation == Deallocation::kIgnore) continue;
+      if (s.pinned) pinned_bytes_ -= s.nbytes;
+      drop_bytes(at);
+    }
+    policy_->neighbourhood().dropping(at);
+    policy_->touched(at);
+    records_.drop(at, dead);
+  }
+}
+
+void Engine::materialize(ValueId value) {
+  if (defined(value)) return;
+  acquire({value}, 0, 0);
+  abandon();
+}
+
+void Engine::pin(ValueId value) {
+  if (!defined(value)) {
+    if (options_.reference) {
+      Frame frame;
+      frame.op = records_.value(value).op;
+      frame.target = value;
+      frames_.push_back(frame);
+      drive();
+    } else {
+      materialize(value);
+    }
+  }
+  pin_storage(records_.value(value).storage);
+}
+
+void Engine::pin_storage(StorageId id) {
+  Storage& s = records_.storage(id);
+  if (s.pinned) return;
+  if (pool_.contains(id)) leave_pool(id);
+  s.pinned = true;
+  pinned_bytes_ += s.nbytes;
+  if (options_.reference) return;
+  // Pinned bytes are never made again, so what was kept to make them need not be.
+  policy_->neighbourhood().dropping(id);
+  std::vector<StorageId> orphans;
+  records_.drop_recipe(id, orphans);
+  for (StorageId orphan : orphans) collect(orphan);
+}
+
+// Bytes that cannot be made again are about to be overwritten. What was computed from them must not be
+// computed again from what comes after: the evicted readers are made now, and all readers are pinned.
+void Engine::before_write(ValueId value) {
+  const StorageId id = records_.value(value).storage;
+  if (!records_.storage(id).pinned) return;
+  std::vector<StorageId> readers;
+  records_.for_children(id, [&](StorageId child) {
+    if (child != id && std::find(readers.begin(), readers.end(), child) == readers.end())
+      readers.push_back(child);
+  });
+  for (StorageId reader : readers) {
+    if (!records_.storage(reader).in_use) continue;
+    pin(records_.storage(reader).values[0]);
+  }
+}
+
+// Frees `id` for good if the program does not hold it and nothing evicted depends on it. Its children cannot
+// be made again then, so they are pinned; its parents may follow it.
+void Engine::try_banish(StorageId id) {
+  std::vector<StorageId> candidates(1, id);
+  while (!candidates.empty()) {
+    const StorageId at = candidates.back();
+    candidates.pop_back();
+    const Storage& s = records_.storage(at);
+    if (!s.in_use || s.references > 0 || s.constant || s.locks > 0 || s.values.empty()) continue;
+    bool needed = false;
+    std::vector<StorageId> children;
+    records_.for_children(at, [&](StorageId child) {
+      if (child == at) return;
+      if (!records_.storage(child).resident) needed = true;
+      children.push_back(child);
+    });
+    if (needed) continue;
+    std::vector<StorageId> parents;
+    records_.for_parents(at, [&](StorageId parent) {
+      if (parent != at) parents.push_back(parent);
+    });
+    if (s.pinned) pinned_bytes_ -= s.nbytes;
+    if (s.resident) drop_bytes(at);
+    policy_->neighbourhood().dropping(at);
+    policy_->touched(at);
+    records_.drop_readers(at);
+    for (StorageId child : children) {
+      if (records_.storage(child).in_use) pin_storage(child);
+    }
+    std::vector<StorageId> orphans;
+    records_.drop(at, orphans);
+    candidates.insert(candidates.end(), parents.begin(), parents.end());
+  }
+}
+
+}  // namespace remint

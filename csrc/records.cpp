@@ -1,0 +1,167 @@
+#include "records.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace remint {
+namespace {
+
+// Takes a free slot of `table`, or a new one. A slot keeps the capacity of its vectors when it is used again.
+template <typename T>
+std::uint32_t take_slot(std::vector<T>& table, std::vector<std::uint32_t>& free_slots) {
+  if (free_slots.empty()) {
+    table.emplace_back();
+    return static_cast<std::uint32_t>(table.size() - 1);
+  }
+  std::uint32_t slot = free_slots.back();
+  free_slots.pop_back();
+  return slot;
+}
+
+}  // namespace
+
+StorageId Records::add_storage(Bytes nbytes) {
+  StorageId id = take_slot(storages_, free_storages_);
+  Storage& s = storages_[id];
+  std::vector<ValueId> values = std::move(s.values);
+  values.clear();
+  s = Storage{};
+  s.values = std::move(values);
+  s.nbytes = nbytes;
+  s.in_use = true;
+  return id;
+}
+
+ValueId Records::add_value(StorageId storage, std::uint64_t tag) {
+  ValueId id = take_slot(values_, free_values_);
+  Value& v = values_[id];
+  v.storage = storage;
+  v.op = kNone;
+  v.defined = false;
+  v.tag = tag;
+  v.readers.clear();
+  storages_[storage].values.push_back(id);
+  return id;
+}
+
+OpId Records::add_op(Nanoseconds cost, std::uint64_t tag, const std::vector<ValueId>& inputs) {
+  OpId id = take_slot(ops_, free_ops_);
+  Op& op = ops_[id];
+  op.cost = cost;
+  op.tag = tag;
+  op.remaining = 0;
+  op.inputs.clear();
+  op.outputs.clear();
+  op.takes_over.clear();
+  for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+    Value& v = values_[inputs[i]];
+    op.inputs.push_back({inputs[i], static_cast<std::uint32_t>(v.readers.size())});
+    v.readers.push_back({id, i});
+    ++storages_[v.storage].readers;
+  }
+  return id;
+}
+
+void Records::add_output(OpId id, ValueId value, std::uint32_t takes_over) {
+  Op& op = ops_[id];
+  Value& v = values_[value];
+  Storage& s = storages_[v.storage];
+  // A storage's cost counts each op once, even if the op made several of its views.
+  bool counted = std::any_of(s.values.begin(), s.values.end(),
+                             [&](ValueId other) { return other != value && values_[other].op == id; });
+  if (!counted) s.cost += op.cost;
+  v.op = id;
+  op.outputs.push_back(value);
+  ++op.remaining;
+  if (takes_over != kNone || !op.takes_over.empty()) {
+    op.takes_over.resize(op.outputs.size(), kNone);
+    op.takes_over.back() = takes_over;
+  }
+}
+
+bool Records::dead(StorageId id) const {
+  const Storage& s = storages_[id];
+  if (s.references != 0) return false;
+  if (s.readers == 0) return true;
+  // A view reads its own storage; that keeps nothing alive.
+  std::uint32_t own = 0;
+  for (ValueId v : s.values) {
+    for (const Value::Reader& reader : values_[v].readers) {
+      const std::vector<ValueId>& outputs = ops_[reader.op].outputs;
+      bool all_own = std::all_of(outputs.begin(), outputs.end(), [&](ValueId output) {
+        return output == kNone || values_[output].storage == id;
+      });
+      if (!all_own) return false;
+      ++own;
+    }
+  }
+  return own == s.readers;
+}
+
+void Records::remove_reader(ValueId value, std::uint32_t reader) {
+  Value& v = values_[value];
+  v.readers[reader] = v.readers.back();
+  ops_[v.readers[reader].op].inputs[v.readers[reader].input].reader = reader;
+  v.readers.pop_back();
+  --storages_[v.storage].readers;
+}
+
+void Records::drop_output(OpId id, ValueId value, std::vector<StorageId>& orphans) {
+  Op& op = ops_[id];
+  auto slot = std::find(op.outputs.begin(), op.outputs.end(), value);
+  assert(slot != op.outputs.end());
+  *slot = kNone;
+  values_[value].op = kNone;
+  if (--op.remaining > 0) return;
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    StorageId parent = values_[op.inputs[i].value].storage;
+    remove_reader(op.inputs[i].value, op.inputs[i].reader);
+    if (dead(parent)) orphans.push_back(parent);
+  }
+  op.inputs.clear();
+  free_ops_.push_back(id);
+}
+
+void Records::drop_recipe(StorageId id, std::vector<StorageId>& orphans) {
+  for (ValueId v : storages_[id].values) {
+    if (values_[v].op != kNone) drop_output(values_[v].op, v, orphans);
+  }
+  storages_[id].cost = 0;
+}
+
+void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
+  drop_recipe(id, orphans);
+  Storage& s = storages_[id];
+  for (ValueId v : s.values) free_values_.push_back(v);
+  s.values.clear();
+  s.in_use = false;
+  free_storages_.push_back(id);
+  // A view's op that read this storage was dropped with it, which may have listed the storage itself.
+  orphans.erase(std::remove(orphans.begin(), orphans.end(), id), orphans.end());
+}
+
+void Records::drop_readers(StorageId id) {
+  for (ValueId v : storages_[id].values) {
+    std::vector<Value::Reader> readers = values_[v].readers;
+    for (const Value::Reader& reader : readers) {
+      Op& op = ops_[reader.op];
+      bool own = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+        return output != kNone && values_[output].storage == id;
+      });
+      if (own) continue;
+      // The last input takes the place of this one.
+      auto place = std::find_if(op.inputs.begin(), op.inputs.end(),
+                                [&](const Op::Input& input) { return input.value == v; });
+      assert(place != op.inputs.end());
+      std::uint32_t index = static_cast<std::uint32_t>(place - op.inputs.begin());
+      remove_reader(v, place->reader);
+      op.inputs[index] = op.inputs.back();
+      if (index != op.inputs.size() - 1) {
+        values_[op.inputs[index].value].readers[op.inputs[index].reader].input = index;
+      }
+      op.inputs.pop_back();
+    }
+  }
+}
+
+}  // namespace remint

@@ -1,0 +1,63 @@
+// The simulator: the engine on the null device, which runs nothing and only asks for the memory an op would
+// ask for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "trace_columns.h"
+
+namespace remint {
+
+struct SimulationOptions {
+  Bytes budget = 0;
+  std::string policy = "dtr-eq";
+  PolicyOptions policy_options;
+  bool arena = false;
+  Bytes alignment = 64;
+  bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
+  EngineOptions engine;
+  bool check = false;  // check the books after every event
+};
+
+class Simulation final : private Device {
+ public:
+  explicit Simulation(const SimulationOptions& options);
+
+  // Runs one event after the other; throws OutOfMemory or Thrash. Events of a trace are run in order, each
+  // once. The columns may be those of a longer trace than before, of which this is a part.
+  void step(const TraceColumns& trace, std::size_t event);
+  // Makes everything that the program still holds resident.
+  void finish(const TraceColumns& trace);
+
+  bool resident(std::int32_t tensor) const;
+  Engine& engine() { return engine_; }
+
+ private:
+  // What the program calls one storage, whatever value it has at the time.
+  struct Handle {
+    ValueId value = kNone;  // the storage's root after an in-place op
+    std::uint32_t version = 0;
+  };
+  struct Tensor {
+    std::uint32_t handle = 0;
+    std::uint32_t version = 0;
+    ValueId value = kNone;
+  };
+
+  ValueId value_of(std::int32_t tensor) const;
+  void run_op(std::size_t event);
+  void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) override;
+
+  const SimulationOptions options_;
+  const TraceColumns* trace_ = nullptr;
+  Engine engine_;
+  std::vector<Handle> handles_;
+  std::vector<Tensor> tensors_;
+  OpDescription description_;
+  std::vector<ValueId> outputs_;
+  std::vector<BlockId> requests_;
+};
+
+}  // namespace remint

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <vector>
+
+#include "trace_columns.h"
+
+namespace remint {
+
+TraceFacts trace_facts(const TraceColumns& trace) {
+  TraceFacts facts;
+  // Storages are numbered by the tensor that is their root.
+  std::vector<std::int32_t> root(trace.num_tensors);
+  std::vector<std::int32_t> holders(trace.num_tensors, 0);
+  std::vector<char> constant(trace.num_tensors, 0);
+  std::vector<std::size_t> counted_by(trace.num_tensors, ~std::size_t{0});
+  Bytes live = 0;
+  Bytes live_constants = 0;
+  for (std::size_t e = 0; e < trace.num_events; ++e) {
+    const EventKind kind = trace.kind(e);
+    if (kind == EventKind::kMark) continue;
+    if (kind == EventKind::kRelease) {
+      const std::int32_t storage = root[trace.args[trace.arg_offsets[e]]];
+      if (--holders[storage] > 0) continue;
+      live -= trace.nbytes[storage];
+      if (constant[storage]) live_constants -= trace.nbytes[storage];
+      continue;
+    }
+    Bytes at_hand = 0;
+    for (std::int64_t a = trace.arg_offsets[e]; a < trace.arg_offsets[e + 1]; ++a) {
+      const std::int32_t storage = root[trace.args[a]];
+      if (constant[storage] || counted_by[storage] == e) continue;
+      counted_by[storage] = e;
+      at_hand += trace.nbytes[storage];
+    }
+    for (std::int64_t t = trace.out_offsets[e]; t < trace.out_offsets[e + 1]; ++t) {
+      const bool view = trace.aliases[t] >= 0 && kind != EventKind::kMutate;
+      root[t] =
+          view ? root[trace.args[trace.arg_offsets[e] + trace.aliases[t]]] : static_cast<std::int32_t>(t);
+      ++holders[root[t]];
+      if (view) continue;
+      live += trace.nbytes[t];
+      if (kind == EventKind::kConstant) {
+        constant[t] = 1;
+        facts.constant_bytes += trace.nbytes[t];
+        live_constants += trace.nbytes[t];
+      } else if (kind != EventKind::kMutate) {
+        at_hand += trace.nbytes[t];
+      }
+    }
+    facts.computed += trace.nanoseconds[e];
+    facts.peak_bytes = std::max(facts.peak_bytes, live);
+    facts.min_budget_bytes = std::max(facts.min_budget_bytes, live_constants + at_hand);
+  }
+  return facts;
+}
+
+}  // namespace remint

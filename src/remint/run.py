@@ -1,0 +1,107 @@
+"""What came of executing or simulating under a budget."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from remint.units import format_bytes, format_seconds
+
+Status = Literal["ok", "oom", "thrash"]
+
+
+class Timeline(NamedTuple):
+    """Bytes in use after each op, over the seconds that ops took."""
+
+    seconds: npt.NDArray[np.float64]
+    nbytes: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The result of one run: did it fit, what did it cost, what was done for it.
+
+    Two runs are equal if they came out the same, whatever time the searches took.
+    """
+
+    status: Status
+    """`ok`; `oom`: something did not fit; `thrash`: rematerialization took more than was allowed."""
+    policy: str
+    memory: str
+    deallocation: str
+    budget_bytes: int
+    min_budget_bytes: int
+    """No schedule can do with less: the inputs and outputs of one op, and the constants."""
+    peak_bytes: int
+    pinned_bytes: int
+    """What could not have been evicted at the end."""
+    num_ops: int
+    num_evictions: int
+    """Times that bytes were dropped, those that the program let go of included."""
+    num_rematerializations: int
+    num_searches: int
+    """Times that the policy was asked for something to evict."""
+    num_scores: int
+    """Candidates that the policy scored in those searches."""
+    computed_seconds: float
+    """What the program's own ops took."""
+    rematerialized_seconds: float
+    search_seconds: float
+    """Real time spent in searches."""
+    fragmentation: float
+    """Arena: free bytes that could not serve the request at hand, over the budget; the mean over searches."""
+    failure: str | None = None
+    """Where and why a run that is not `ok` ended."""
+    timeline: Timeline | None = None
+    events: tuple[str, ...] | None = None
+    """`C3`: the op that made tensor 3 ran, `R3`: tensor 3 was rematerialized, `E3`: its storage was dropped."""
+
+    @property
+    def slowdown(self) -> float:
+        """The time with rematerialization over the time without."""
+        if self.computed_seconds == 0:
+            return 1.0
+        return 1 + self.rematerialized_seconds / self.computed_seconds
+
+    @property
+    def decision_sha256(self) -> str:
+        """One number for all decisions of the run; needs `events=True`."""
+        if self.events is None:
+            raise ValueError("the run was made without its events: pass events=True")
+        return hashlib.sha256("".join(f"{event};" for event in self.events).encode()).hexdigest()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the plain figures by name, for a table or a file."""
+        names = [f.name for f in fields(self) if f.name not in ("timeline", "events")]
+        return {name: getattr(self, name) for name in names} | {"slowdown": self.slowdown}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Run):
+            return NotImplemented
+        mine, others = self.summary(), other.summary()
+        del mine["search_seconds"], others["search_seconds"]
+        return mine == others and self.events == other.events
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.policy} on {self.memory} memory: {self.status}",
+            f"  peak          {format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}"
+            f" (pinned {format_bytes(self.pinned_bytes)})",
+            f"  slowdown      {self.slowdown:.3f}x ({format_seconds(self.rematerialized_seconds)} rematerialized"
+            f" on {format_seconds(self.computed_seconds)})",
+            f"  evictions     {self.num_evictions:,} for {self.num_ops:,} ops,"
+            f" {self.num_rematerializations:,} rematerializations",
+            f"  searches      {self.num_searches:,} in {format_seconds(self.search_seconds)},"
+            f" {self.num_scores:,} scores",
+        ]
+        if self.memory == "arena":
+            lines.append(f"  fragmentation {self.fragmentation:.1%}")
+        if self.failure is not None:
+            lines.append(f"  failed        {self.failure}")
+        return "\n".join(lines)

@@ -1,0 +1,132 @@
+"""Traces on the null device: the engine runs them, nothing is computed."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Literal
+
+from remint import _core
+from remint.run import Run, Status, Timeline
+from remint.trace import Trace
+from remint.units import format_bytes, parse_budget
+
+Memory = Literal["ideal", "arena"]
+Deallocation = Literal["ignore", "eager", "banish"]
+Inplace = Literal["copy", "ghost"]
+
+
+def policy_names(memory: Memory = "arena") -> tuple[str, ...]:
+    """Return the names of all policies that work on `memory`."""
+    return tuple(name for name in _core.policy_names() if memory == "arena" or not _core.policy_needs_arena(name))
+
+
+def simulate(
+    trace: Trace | str | os.PathLike[str],
+    *,
+    budget: int | str,
+    policy: str = "dtr-eq",
+    memory: Memory = "ideal",
+    deallocation: Deallocation = "eager",
+    inplace: Inplace | None = None,
+    partition: bool | None = None,
+    ignore_small: float = 0.0,
+    sample: bool = False,
+    seed: int = 0,
+    max_slowdown: float = 2.0,
+    timeline: bool = True,
+    events: bool = False,
+    check: bool = False,
+) -> Run:
+    """Run `trace` under a budget and tell what it costs.
+
+    The budget is in bytes (`"2GiB"`, an int), or a percentage of `trace.peak_bytes`. A run that does not fit or that
+    rematerializes without end is a result too: see `Run.status`.
+
+    Args:
+        trace: what to run, or the file it is in.
+        budget: bytes, or a percentage of the trace's own peak.
+        policy: who is evicted; `policy_names()` lists them. `coop` and `dte` need `memory="arena"`.
+        memory: `"ideal"` counts bytes, with the semantics of DTR's own simulator; `"arena"` gives them addresses,
+            with the semantics of a real run.
+        deallocation: what happens when the program lets go of a tensor.
+        inplace: `"ghost"` (arena only, its default) writes in place, `"copy"` makes a fresh storage.
+        partition: cheap and expensive bytes at two ends of the arena; by default only with `coop`.
+        ignore_small: pass over candidates smaller than this fraction of their mean size.
+        sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
+        seed: for `random` and `sample`.
+        max_slowdown: a run that gets slower than this ends as `thrash`.
+        timeline: keep the bytes in use after each op.
+        events: keep the list of all that happened.
+        check: check the engine's books after every event. Slow; for tests.
+
+    >>> from remint import generators
+    >>> run = simulate(generators.chain(64), budget="50%")
+    >>> run.status, run.peak_bytes <= run.budget_bytes, run.num_rematerializations > 0
+    ('ok', True, True)
+    """
+    if not isinstance(trace, Trace):
+        trace = Trace.load(trace)
+    if not max_slowdown >= 1:
+        raise ValueError(f"max_slowdown is 1 or more, not {max_slowdown}")
+    if not 0 <= ignore_small <= 1:
+        raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
+    facts = _core.trace_facts(trace)
+    budget_bytes = parse_budget(budget, peak_bytes=facts.peak_bytes)
+    simulation = _core.Simulation(
+        budget=budget_bytes,
+        policy=policy,
+        memory=memory,
+        deallocation=deallocation,
+        inplace=inplace or ("ghost" if memory == "arena" else "copy"),
+        partition=policy == "coop" if partition is None else partition,
+        ignore_small=ignore_small,
+        sample=sample,
+        seed=seed,
+        max_rematerialized_ns=math.inf if facts.computed_ns == 0 else (max_slowdown - 1) * facts.computed_ns,
+        events=events,
+        timeline=timeline,
+        check=check,
+    )
+    status: Status = simulation.advance(trace, finish=True)
+    figures = simulation.statistics()
+    return Run(
+        status=status,
+        policy=policy,
+        memory=memory,
+        deallocation=deallocation,
+        budget_bytes=budget_bytes,
+        min_budget_bytes=facts.min_budget_bytes,
+        peak_bytes=figures["peak_bytes"],
+        pinned_bytes=figures["pinned_bytes"],
+        num_ops=figures["num_ops"],
+        num_evictions=figures["num_evictions"],
+        num_rematerializations=figures["num_rematerializations"],
+        num_searches=figures["num_searches"],
+        num_scores=figures["num_scores"],
+        computed_seconds=facts.computed_ns * 1e-9,
+        rematerialized_seconds=figures["rematerialized_ns"] * 1e-9,
+        search_seconds=figures["search_ns"] * 1e-9,
+        fragmentation=figures["unusable_bytes"] / budget_bytes if memory == "arena" and budget_bytes else 0.0,
+        failure=_failure(trace, status, figures, facts.min_budget_bytes, budget_bytes),
+        timeline=Timeline(*simulation.timeline()) if timeline else None,
+        events=tuple(simulation.decisions().split(";")[:-1]) if events else None,
+    )
+
+
+def _failure(
+    trace: Trace, status: Status, figures: dict[str, int], min_budget_bytes: int, budget_bytes: int
+) -> str | None:
+    if status == "ok":
+        return None
+    event = figures["failed_event"]
+    where = f"event {event} ({trace.names[trace.name_ids[event]]})" if event < trace.num_events else "the end"
+    if status == "thrash":
+        return f"at {where}: rematerialization takes more time than max_slowdown allows"
+    advice = f"no schedule can do with less than {format_bytes(min_budget_bytes)}"
+    if budget_bytes >= min_budget_bytes:
+        advice += ", and this policy needs more"
+    return (
+        f"at {where}: {format_bytes(figures['oom_bytes'])} do not fit, with {format_bytes(figures['used_bytes'])} of "
+        f"{format_bytes(budget_bytes)} in use and nothing left to evict; {advice}"
+    )
