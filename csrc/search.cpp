@@ -256,7 +256,7 @@ void Search::propose() {
 }
 
 void Search::run(int64_t moves) {
-  if (state_.stages() == 0) return;
+  if (state_.stages() == 0) moves_ += moves, moves = 0;
   for (int64_t m = 0; m < moves; ++m, ++moves_) {
     if (cycle_left_-- <= 0) begin_cycle();
     heat_ *= cooling_;

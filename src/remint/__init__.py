@@ -40,4 +40,3 @@ def __getattr__(name: str) -> Any:
 
         return remint.capture
     raise AttributeError(f"module 'remint' has no attribute {name!r}")
-

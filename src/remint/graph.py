@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from remint.trace import Trace
 
 VERSION = 1
 
@@ -186,6 +189,13 @@ class Graph:
             for item in data["ops"]
         )
         return cls(tuple(ops), data["constants"], tuple(data["outputs"]))
+
+    @classmethod
+    def from_trace(cls, trace: Trace) -> Graph:
+        """Make a graph of a recorded or DTR trace."""
+        from remint.graph_trace import graph_from_trace
+
+        return graph_from_trace(trace)
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a JSON file."""

@@ -13,9 +13,12 @@ from remint.plan import Plan
 from remint.planners.auto import auto
 from remint.planners.base import Infeasible, Planner, Problem, Progress, Task
 from remint.planners.baselines import drop, keep
+from remint.planners.chain import chain
 from remint.planners.checkmate import checkmate
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt, chen_sqrt_ap
+from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
+from remint.planners.interval import interval
 from remint.planners.rounding import rounding, rounding_repair
 from remint.planners.search import search
 from remint.units import format_bytes, parse_budget
@@ -35,6 +38,9 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
         "checkmate": checkmate,
         "rounding": rounding,
         "rounding-repair": rounding_repair,
+        "interval": interval,
+        "chain": chain,
+        "dtr": dtr,
         "search": search,
         "auto": auto,
     }

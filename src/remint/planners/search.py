@@ -9,6 +9,7 @@ back several times; in crossing the budget at a price; and in copying what one l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from remint._core import Search
 from remint.planners.base import Infeasible, Outcome, Problem, Task
@@ -89,3 +90,22 @@ def finish(task: Task, engine: Search) -> Outcome:
             sequence_of_decisions(task.problem, engine.least),
         )
     return Outcome(tuple(sequence_of_decisions(task.problem, engine.best)))
+
+
+def tidy(task: Task, sequence: Sequence[int]) -> list[int]:
+    """Take back drops, the dearest first, wherever the value can as well stay inside the budget."""
+    problem = task.problem
+    engine = Search(problem.native, float(task.budget), 0, [])
+    decisions = decisions_of_sequence(problem, sequence)
+    engine.start(decisions)
+    if engine.excess > 0:
+        return list(sequence)
+    cost, best = engine.cost, list(sequence)
+    for decision in sorted((d for d in decisions if d[0]), key=lambda d: -problem.cost[problem.maker[d[1]]]):
+        if task.left() == 0:
+            break
+        fewer = [d for d in decisions if d != decision]
+        engine.start(fewer)
+        if engine.excess <= 0 and engine.cost <= cost:
+            decisions, cost, best = fewer, engine.cost, engine.sequence
+    return best
