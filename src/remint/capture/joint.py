@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_export_module
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_TORCH = str(Path(torch.__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Joint:
     module: fx.GraphModule
     inputs: tuple[torch.Tensor, ...]
     input_names: tuple[str, ...]
+    sources: Mapping[str, str]  # per node, the user's line
 
 
 def trace_joint(
@@ -31,6 +34,8 @@ def trace_joint(
     leaves, spec = pytree.tree_flatten((args, kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = tuple(leaves[i].detach() for i in places)
+
+    lines = _Lines()
 
     class Step(torch.nn.Module):
         def __init__(self) -> None:
@@ -42,7 +47,9 @@ def trace_joint(
             for place, tensor in zip(places, inputs, strict=True):
                 filled[place] = tensor
             full_args, full_kwargs = pytree.tree_unflatten(filled, spec)
-            return (_scalar(self.model(*full_args, **full_kwargs), loss),)
+            lines.spans.clear()
+            with lines:
+                return (_scalar(self.model(*full_args, **full_kwargs), loss),)
 
     step = Step()
     with fx.traceback.preserve_node_meta():
@@ -54,24 +61,51 @@ def trace_joint(
         module,
         (*(state[name] for name in names), *tensors),
         (*(name.removeprefix("model.") for name in names), *(f"input{i}" for i in range(len(tensors)))),
+        _sources(module, lines.spans),
     )
 
 
-def source_of(node: fx.Node) -> str:
-    """Return the user's line that asked for `node`, or the module it belongs to."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [
-        f
-        for f in frames
-        if "/torch/" not in f[0] and not f[0].startswith("<") and "capture/joint" not in f[0]
-    ]
-    modules = node.meta.get("nn_module_stack") or {}
-    path = ""
-    for entry in modules.values():
-        path = str(entry[0]) if isinstance(entry, tuple) else str(entry)
-    path = re.sub(r"^.*?model\.?", "", path, count=1) if "model" in path else path
-    line = f"{own[-1][0]}:{own[-1][1]}" if own else ""
-    return " ".join(part for part in (path, line) if part)
+class _Lines(TorchFunctionMode):
+    """Notes which of the user's lines called for which autograd nodes, by their sequence numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[tuple[int, int, str]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = torch._C._autograd._get_sequence_nr()
+        result = func(*args, **(kwargs or {}))
+        frame = sys._getframe(1)
+        while frame.f_back is not None and _TORCH in frame.f_code.co_filename:
+            frame = frame.f_back
+        line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        self.spans.append((first, torch._C._autograd._get_sequence_nr(), line))
+        return result
+
+
+def _sources(module: fx.GraphModule, spans: list[tuple[int, int, str]]) -> dict[str, str]:
+    """Return the line of each node: a forward node's own, for a backward node that of what it goes back over.
+
+    AOTAutograd traces twice: the sequence numbers of the graph are those of the first trace, shifted.
+    """
+    calls = [node for node in module.graph.nodes if node.op == "call_function" and "seq_nr" in node.meta]
+    if not spans or not calls:
+        return {}
+    shift = min(node.meta["seq_nr"] for node in calls) - spans[0][0]
+    lines = {number + shift: line for first, end, line in spans for number in range(first, end)}
+    last = max(lines, default=-1)
+    sources: dict[str, str] = {}
+    for node in calls:
+        if node.meta["seq_nr"] <= last:
+            sources[node.name] = lines.get(node.meta["seq_nr"], "")
+            continue
+        read = [n for n in node.all_input_nodes if sources.get(n.name)]
+        forward = [n for n in read if n.meta["seq_nr"] <= last]
+        if forward:
+            sources[node.name] = f"backward of {sources[forward[-1].name]}"
+        elif read:
+            sources[node.name] = sources[read[0].name]
+    return sources
 
 
 def _scalar(output: Any, loss: Callable[[Any], Any] | None) -> torch.Tensor:

@@ -16,7 +16,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from remint.capture.joint import Joint, source_of
+from remint.capture.joint import Joint
 from remint.graph import Graph, Op
 
 
@@ -110,7 +110,14 @@ def to_graph(
         if workspace:
             outputs[f"{node.name}.workspace"] = workspace
         ops.append(
-            Op(node.name, cost(node), storages.read[node.name], outputs, _repeatable(node), source_of(node))
+            Op(
+                node.name,
+                cost(node),
+                storages.read[node.name],
+                outputs,
+                _repeatable(node),
+                joint.sources.get(node.name, ""),
+            )
         )
     return Graph(tuple(ops), storages.constants, storages.outputs)
 

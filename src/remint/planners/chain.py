@@ -21,8 +21,8 @@ from remint.planners.blocks import Block, find_blocks
 from remint.planners.search import tidy
 
 STEPS = 400
-# The programme counts a block's input until its backward part is done, which the block may not need: schedules
-# for somewhat more room may fit, and are tried.
+# The programme counts a block's input until its backward part is done, needed or not: schedules for somewhat
+# more room may fit, and are tried.
 ROOMS = (1.0, 1.03, 1.06, 1.1, 1.15, 1.25)
 MOST_BLOCKS = 80
 

@@ -82,7 +82,7 @@ def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: flo
 
 
 def _decisions(program: Program, point: np.ndarray) -> list[Decision]:
-    """Return decisions that keep, when a group begins, what the solution keeps then; and else all they can."""
+    """Return decisions that keep what the solution keeps when a group begins, and all they can otherwise."""
     kept = {key: point[column] > 0.5 for key, column in program.keep.items()}
     decisions: list[Decision] = []
     for (g, v), stays in kept.items():
