@@ -52,7 +52,8 @@ def run_plan(options: argparse.Namespace) -> int:
     budgets = [parse_budget(b, peak_bytes=graph.peak_bytes) for b in options.budget.split(",")]
     print(
         f"{len(graph.ops)} ops, {format_seconds(graph.cost)}, peak {format_bytes(graph.peak_bytes)}, "
-        f"constants {format_bytes(graph.constant_bytes)}, no schedule below {format_bytes(graph.min_budget_bytes)}"
+        f"constants {format_bytes(graph.constant_bytes)}; no schedule below "
+        f"{format_bytes(graph.min_budget_bytes)}"
     )
     if options.compare:
         names = tuple(PLANNERS) if options.compare == "all" else tuple(options.compare.split(","))

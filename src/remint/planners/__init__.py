@@ -20,7 +20,7 @@ from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.interval import interval
 from remint.planners.rounding import rounding, rounding_repair
-from remint.planners.search import search
+from remint.planners.search import least_peak, search
 from remint.units import format_bytes, parse_budget
 
 __all__ = ["PLANNERS", "Progress", "frontier", "plan"]
@@ -70,8 +70,6 @@ def plan(
     if not time_limit >= 0:
         raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
     budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
-    if budget_bytes < graph.min_budget_bytes:
-        raise _too_small(graph, planner, budget_bytes, "no schedule can", None, proven=True)
     began = time.monotonic()
     task = Task(
         problem=Problem(graph),
@@ -82,18 +80,17 @@ def plan(
         listener=_print_progress if progress is True else progress or None,
         hint=hint.sequence if hint is not None and hint.peak_bytes <= budget_bytes else None,
     )
+    if budget_bytes < graph.min_budget_bytes:
+        raise _too_small(task, planner, Infeasible("no schedule can"))
     try:
         outcome = PLANNERS[planner](task)
     except Infeasible as failure:
-        least = Plan.from_sequence(graph, failure.least) if failure.least else None
-        raise _too_small(graph, planner, budget_bytes, str(failure), least, proven=failure.proven) from None
+        raise _too_small(task, planner, failure) from None
     result = Plan.from_sequence(
         graph, outcome.sequence, bound=outcome.bound, planner=planner, seconds=time.monotonic() - began
     )
     if result.peak_bytes > budget_bytes:
-        raise _too_small(
-            graph, planner, budget_bytes, f"{planner} has one schedule only", result, proven=False
-        )
+        raise _too_small(task, planner, Infeasible(f"{planner} has one schedule only", outcome.sequence))
     return result
 
 
@@ -132,25 +129,36 @@ def frontier(
     return plans
 
 
-def _too_small(
-    graph: Graph, planner: str, budget: int, reason: str, least: Plan | None, *, proven: bool
-) -> BudgetError:
-    known = min(graph.peak_bytes, least.peak_bytes if least is not None else graph.peak_bytes)
-    limit = max(graph.min_budget_bytes, budget + 1) if proven else graph.min_budget_bytes
-    largest = max(
-        graph.ops,
-        key=lambda op: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)),
+def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
+    graph, budget = task.graph, task.budget
+    least = min(
+        (Plan.from_sequence(graph, sequence) for sequence in (failure.least, least_peak(task)) if sequence),
+        key=lambda plan: plan.peak_bytes,
         default=None,
     )
-    names = f" ({largest.name} alone needs that)" if largest is not None and not proven else ""
-    advice = "" if planner == "auto" else ", or ask auto"
+    known = least.peak_bytes if least is not None else graph.peak_bytes
+    limit = max(graph.min_budget_bytes, budget + 1) if failure.proven else graph.min_budget_bytes
+    advice = "" if planner == "auto" or known <= budget else ", or ask auto"
+    if known <= budget:
+        advice = " of another planner: ask auto"
     return BudgetError(
-        f"{format_bytes(budget)} was asked of {planner}: {reason}. Below {format_bytes(limit)} no schedule "
-        f"exists{names}; the smallest budget with a known plan is {known} B ({format_bytes(known)}): give at "
-        f"least that{advice}",
+        f"{format_bytes(budget)} was asked of {planner}: {failure}. Below {format_bytes(limit)} no schedule "
+        f"exists ({_largest(graph)}); the smallest budget with a known plan is {known} B "
+        f"({format_bytes(known)}): give at least that{advice}",
         min_budget_bytes=limit,
         known_budget_bytes=known,
     )
+
+
+def _largest(graph: Graph) -> str:
+    """Say what no schedule can do without."""
+    needs = {
+        op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants))
+        for op in graph.ops
+    }
+    needs["the end of the step"] = sum(graph.nbytes(v) for v in set(graph.outputs) - set(graph.constants))
+    name = max(needs, key=lambda n: needs[n])
+    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once"
 
 
 def _print_progress(progress: Progress) -> None:

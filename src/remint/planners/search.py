@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from remint._core import Search
 from remint.planners.base import Infeasible, Outcome, Problem, Task
@@ -24,6 +25,7 @@ from remint.planners.layers import twins
 
 SLICE = 4000
 MOVES_PER_OP = 20000
+LEAST_MOVES = 200_000
 
 
 def search(task: Task) -> Outcome:
@@ -56,6 +58,16 @@ def start(task: Task) -> Search:
     assert best is not None
     engine.start(best[2])
     return engine
+
+
+def least_peak(task: Task) -> tuple[int, ...]:
+    """Return the schedule of least peak that a short search meets."""
+    problem = task.problem
+    if not problem.cost:
+        return ()
+    engine = start(replace(task, budget=task.graph.min_budget_bytes, deadline=math.inf, hint=None))
+    engine.run(LEAST_MOVES)
+    return tuple(sequence_of_decisions(problem, engine.least))
 
 
 def quick_starts(problem: Problem) -> list[list[Decision]]:
