@@ -7,6 +7,7 @@ namespace remint {
 namespace {
 constexpr int64_t kFirstCycle = 8000;
 constexpr int64_t kLongestCycle = 4000000;
+constexpr int64_t kGivenCycle = 40000;
 constexpr int kPriceEvery = 64;
 constexpr double kLowestPrice = 0.05, kHighestPrice = 1e4;
 }  // namespace
@@ -39,6 +40,7 @@ void Search::start(const std::vector<Decision>& decisions) {
   active_ = decisions;
   note();
   cycle_left_ = 0;
+  started_ = true;
 }
 
 void Search::set_budget(double budget) {
@@ -67,14 +69,21 @@ void Search::note() {
 
 void Search::begin_cycle() {
   cycle_length_ = std::min(kLongestCycle, kFirstCycle << std::min(cycles_, 20));
-  cycle_left_ = cycle_length_;
-  ++cycles_;
   const double mean = 1.0 / std::max(1, state_.stages());
-  heat_ = (cycles_ % 2 ? 1.0 : 0.25) * mean;
+  if (started_) {
+    // What was given is worth exploring around, not forgetting: a short cycle at little heat.
+    started_ = false;
+    cycle_length_ = std::max(kFirstCycle, std::min<int64_t>(kGivenCycle, 100 * state_.stages()));
+    heat_ = 0.05 * mean;
+  } else {
+    heat_ = (cycles_ % 2 ? 0.25 : 1.0) * mean;
+    ++cycles_;
+    if (best_cost_ < kNone) state_.assign(best_);
+  }
+  cycle_left_ = cycle_length_;
   cooling_ = std::pow(1e-3, 1.0 / static_cast<double>(cycle_length_));
-  if (best_cost_ < kNone) state_.assign(best_);
   active_ = state_.decisions();
-  price_ = cycles_ > 1 ? std::min(10.0, std::max(0.5, price_)) : 2.0;
+  price_ = cycles_ > 0 ? std::min(10.0, std::max(0.5, price_)) : 2.0;
 }
 
 void Search::turn(const Decision& d, bool on) {

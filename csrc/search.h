@@ -75,6 +75,7 @@ class Search {
   double heat_ = 0, cooling_ = 1;
   int64_t moves_ = 0, cycle_left_ = 0, cycle_length_ = 0;
   int cycles_ = 0;
+  bool started_ = false;
   int worst_ = 0;
   int64_t worst_at_ = -1000000;
 };

@@ -25,6 +25,7 @@ from remint.planners.highs import solve
 from remint.planners.program import Program
 
 MOST_CUTS = 3
+ROUND_SECONDS, ROUND_PART = 2.0, 0.25
 MOST_OPS_IN_FULL = 80
 
 
@@ -57,7 +58,13 @@ def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: flo
     while task.left() > 0.05:
         program = Program(problem, task.budget, tuple(sorted(cuts)), tuple(sorted(inner)))
         start = program.solution_of(incumbent) if incumbent is not None and not inner else None
-        solution = solve(program, relaxed=False, seconds=task.left(), start=start, tolerance=gap * base / 4)
+        solution = solve(
+            program,
+            relaxed=False,
+            seconds=min(task.left(), max(ROUND_SECONDS, ROUND_PART * task.left())),
+            start=start,
+            tolerance=gap * base / 4,
+        )
         if solution.infeasible:
             yield Refinement(math.inf, [], math.inf, math.inf, infeasible=True)
             return
