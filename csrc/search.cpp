@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace remint {
 namespace {
 constexpr int64_t kFirstCycle = 8000;
 constexpr int64_t kLongestCycle = 4000000;
+constexpr size_t kMostActive = 1 << 18;
+constexpr int kLongestRun = 100;
 constexpr int64_t kGivenCycle = 40000;
 constexpr int kPriceEvery = 64;
 constexpr double kLowestPrice = 0.05, kHighestPrice = 1e4;
@@ -36,7 +39,9 @@ Search::Search(SearchProblem problem, double budget, uint64_t seed, std::vector<
 }
 
 void Search::start(const std::vector<Decision>& decisions) {
+  snapshot();
   state_.assign(decisions);
+  snapshot();
   active_ = decisions;
   note();
   cycle_left_ = 0;
@@ -44,27 +49,44 @@ void Search::start(const std::vector<Decision>& decisions) {
 }
 
 void Search::set_budget(double budget) {
+  snapshot();
   state_.set_budget(budget);
   best_cost_ = least_excess_ = kNone;
   note();
 }
 
+// Noting a schedule costs nothing here: it is what the last snapshot and the flips since then make.
 void Search::note() {
   if (state_.excess() <= 0) {
-    if (state_.cost() < best_cost_ * (1 - 1e-12)) {
-      best_cost_ = state_.cost();
-      best_ = state_.decisions();
-    }
+    if (state_.cost() >= best_cost_ * (1 - 1e-12)) return;
+    best_cost_ = state_.cost();
+    best_flips_ = flips_.size();
   } else if (best_cost_ == kNone && state_.excess() < least_excess_) {
     least_excess_ = state_.excess();
-  } else {
-    return;
-  }
-  double peak = state_.peak();
-  if (peak < least_peak_) {
+    double peak = state_.peak();
+    if (peak >= least_peak_) return;
     least_peak_ = peak;
-    least_ = state_.decisions();
+    least_flips_ = flips_.size();
   }
+}
+
+std::vector<Decision> Search::replay(size_t flips) const {
+  std::set<Decision> all(snapshot_.begin(), snapshot_.end());
+  for (size_t i = 0; i < flips; ++i) {
+    if (flips_[i].second)
+      all.insert(flips_[i].first);
+    else
+      all.erase(flips_[i].first);
+  }
+  return {all.begin(), all.end()};
+}
+
+void Search::snapshot() {
+  if (best_flips_ != kNoFlips) best_ = replay(best_flips_);
+  if (least_flips_ != kNoFlips) least_ = replay(least_flips_);
+  best_flips_ = least_flips_ = kNoFlips;
+  snapshot_ = state_.decisions();
+  flips_.clear();
 }
 
 void Search::begin_cycle() {
@@ -78,8 +100,10 @@ void Search::begin_cycle() {
   } else {
     heat_ = (cycles_ % 2 ? 0.25 : 1.0) * mean;
     ++cycles_;
+    snapshot();
     if (best_cost_ < kNone) state_.assign(best_);
   }
+  snapshot();
   cycle_left_ = cycle_length_;
   cooling_ = std::pow(1e-3, 1.0 / static_cast<double>(cycle_length_));
   active_ = state_.decisions();
@@ -92,7 +116,7 @@ void Search::turn(const Decision& d, bool on) {
   if (on && d.kind == Decision::kForce && !state_.problem().again[d.id]) return;
   if (state_.has(d) == on) return;
   state_.set(d, on);
-  if (on) fresh_.push_back(d);
+  fresh_.push_back({d, on});
 }
 
 // A stage where bytes are worth freeing: over budget if there is one.
@@ -159,7 +183,8 @@ bool Search::pick_active(Decision* d) {
 void Search::propose_run(bool on) {
   const SearchProblem& p = state_.problem();
   Decision d;
-  const int reach = 1 + random_.below(random_.below(4) ? 8 : std::max(2, p.ops() / 12));
+  const int reach =
+      1 + random_.below(random_.below(4) ? 8 : std::min(kLongestRun, std::max(2, p.ops() / 12)));
   if (on) {
     int stage = busy_stage();
     if (!pick_drop(stage, &d)) return;
@@ -217,7 +242,7 @@ void Search::propose_copy() {
   const std::vector<int>& others = twin_ops_[twins_[from]];
   int to = others[random_.below(static_cast<int>(others.size()))];
   if (to == from) return;
-  const int reach = random_.below(1 + std::abs(to - from));
+  const int reach = random_.below(1 + std::min(kLongestRun, std::abs(to - from)));
   for (int i = std::max(0, from - reach); i <= std::min(p.ops() - 1, from + reach); ++i) {
     int k = i - from + to;
     if (k < 0 || k >= p.ops() || twins_[i] < 0 || twins_[k] != twins_[i]) continue;
@@ -276,8 +301,11 @@ void Search::run(int64_t moves) {
     const double rise = energy() - before;
     if (rise <= 0 || random_.unit() < std::exp(-rise / heat_)) {
       state_.commit();
-      active_.insert(active_.end(), fresh_.begin(), fresh_.end());
-      if (active_.size() > 4096 && active_.size() > 4u * best_.size()) active_ = state_.decisions();
+      flips_.insert(flips_.end(), fresh_.begin(), fresh_.end());
+      for (const auto& [d, on] : fresh_)
+        if (on) active_.push_back(d);
+      if (active_.size() > kMostActive) active_ = state_.decisions();
+      if (active_.size() > kMostActive) active_.resize(kMostActive / 2);
       note();
     } else {
       state_.undo();

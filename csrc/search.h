@@ -41,18 +41,21 @@ class Search {
   bool feasible() const { return best_cost_ < kNone; }
   double best_cost() const { return best_cost_; }
   double least_peak() const { return least_peak_; }
-  const std::vector<Decision>& best() const { return best_; }
-  const std::vector<Decision>& least() const { return least_; }
+  std::vector<Decision> best() const { return best_flips_ == kNoFlips ? best_ : replay(best_flips_); }
+  std::vector<Decision> least() const { return least_flips_ == kNoFlips ? least_ : replay(least_flips_); }
   SearchState& state() { return state_; }
   int64_t moves() const { return moves_; }
   int cycles() const { return cycles_; }
 
  private:
   static constexpr double kNone = 1e300;
+  static constexpr std::size_t kNoFlips = static_cast<std::size_t>(-1);
 
   double energy() const { return state_.cost() * cost_scale_ + price_ * state_.excess() * excess_scale_; }
   void begin_cycle();
   void note();
+  void snapshot();
+  std::vector<Decision> replay(std::size_t flips) const;
   int busy_stage();
   bool pick_drop(int stage, Decision* drop);
   bool pick_active(Decision* d);
@@ -69,7 +72,9 @@ class Search {
   std::vector<int> own_uses_begin_;
   std::vector<int> own_uses_;
   std::vector<Decision> active_;  // may hold decisions that were taken back; cleaned when met
-  std::vector<Decision> best_, least_, fresh_;
+  std::vector<Decision> best_, least_, snapshot_;
+  std::vector<std::pair<Decision, bool>> flips_, fresh_;  // accepted since the snapshot; of this move
+  std::size_t best_flips_ = kNoFlips, least_flips_ = kNoFlips;
   double best_cost_ = kNone, least_peak_ = kNone, least_excess_ = kNone;
   double cost_scale_ = 1, excess_scale_ = 1, price_ = 1;
   double heat_ = 0, cooling_ = 1;

@@ -9,6 +9,7 @@ gap of 0.1%.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 
 from remint._core import Search
@@ -23,8 +24,12 @@ from remint.planners.search import run, start
 
 GAP = 1e-3
 ROUND = 60_000
+# Where the clock binds, the first search gets this part of the time, and each later turn that one.
+FIRST_PART, TURN_PART = 0.2, 0.1
 QUICK: tuple[Planner, ...] = (keep, chen_sqrt, chen_greedy, chen_greedy_ap)
 MOST_OPS_FOR_DROP = 300
+MOST_OPS_FOR_CHEN = 4000
+MOST_OPS_FOR_PROOF = 8000
 
 
 @dataclass
@@ -70,7 +75,8 @@ def auto(task: Task) -> Outcome:
 def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
-    for planner in QUICK:
+    large = len(task.graph.ops) > MOST_OPS_FOR_CHEN
+    for planner in QUICK[:1] if large else QUICK:
         try:
             best.offer(planner(task).sequence)
         except Infeasible as failure:
@@ -80,6 +86,8 @@ def _portfolio(task: Task, best: _Best) -> None:
             return
     hint = best.sequence if best.sequence is not None else best.least
     engine = start(replace(task, hint=hint if hint and is_staged(hint) else None))
+    if engine.feasible:
+        best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
     moves = ROUND + 600 * len(task.graph.ops)
     try:
         _take_turns(task, best, engine, moves)
@@ -90,13 +98,19 @@ def _portfolio(task: Task, best: _Best) -> None:
         best.offer(drop(task).sequence)
 
 
+def _turn(task: Task, part: float) -> Task:
+    """The same task with its deadline after a part of the time that was given for all."""
+    given = task.deadline - task.started
+    return replace(task, deadline=min(task.deadline, time.monotonic() + part * given))
+
+
 def _take_turns(task: Task, best: _Best, engine: Search, moves: int) -> None:
-    run(task, engine, moves, target=best.bound * (1 + GAP))
+    run(_turn(task, FIRST_PART), engine, moves, target=best.bound * (1 + GAP))
     if engine.feasible:
         best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
     else:
         best.offer(tuple(sequence_of_decisions(task.problem, engine.least)))
-    if highs.available():
+    if highs.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF:
         prover = start(task)
         for step in refine(task, prover, best.sequence, GAP):
             if step.infeasible:
@@ -109,7 +123,7 @@ def _take_turns(task: Task, best: _Best, engine: Search, moves: int) -> None:
                 if best.done():
                     return
                 engine.start(step.decisions)
-                run(task, engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
+                run(_turn(task, TURN_PART), engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
                 if engine.feasible:
                     best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
             if best.done():

@@ -11,6 +11,7 @@ crosses it, so that the linearised version is right on any graph too.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from remint._core import Search
@@ -47,7 +48,8 @@ def cut_values(problem: Problem, cuts: Iterable[int]) -> set[int]:
     for v, users in enumerate(problem.users):
         forward = [u for u in users if u < problem.turn]
         last = forward[-1] if forward else (problem.turn if users else -1)
-        if any(problem.maker[v] <= cut < last for cut in ends):
+        after = bisect_left(ends, problem.maker[v])
+        if after < len(ends) and ends[after] < last:
             kept.add(v)
     return kept
 
