@@ -17,8 +17,11 @@ from remint.plan import Plan
 from remint.planners import highs
 from remint.planners.base import Infeasible, Outcome, Planner, Task
 from remint.planners.baselines import drop, keep
+from remint.planners.chain import chain
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt
 from remint.planners.decisions import is_staged, sequence_of_decisions
+from remint.planners.dtr import dtr
+from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.refine import refine
 from remint.planners.search import run, start
 
@@ -27,7 +30,8 @@ ROUND = 60_000
 # Where the clock binds, the first search gets this part of the time, and each later turn that one.
 FIRST_PART, TURN_PART = 0.2, 0.1
 QUICK: tuple[Planner, ...] = (keep, chen_sqrt, chen_greedy, chen_greedy_ap)
-MOST_OPS_FOR_DROP = 300
+LAST: tuple[Planner, ...] = (drop, griewank, griewank_ap, chain, dtr)
+MOST_OPS_FOR_LAST = 1000
 MOST_OPS_FOR_CHEN = 4000
 MOST_OPS_FOR_PROOF = 8000
 
@@ -94,8 +98,13 @@ def _portfolio(task: Task, best: _Best) -> None:
     finally:
         if engine.feasible and engine.best_cost < best.cost:
             best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
-    if best.sequence is None and len(task.graph.ops) <= MOST_OPS_FOR_DROP:
-        best.offer(drop(task).sequence)
+    # What any baseline can do, auto can; DTR's schedules may even leave the class in which nothing was found.
+    for planner in LAST if best.sequence is None and len(task.graph.ops) <= MOST_OPS_FOR_LAST else ():
+        try:
+            best.offer(planner(task).sequence)
+        except Infeasible as failure:
+            if failure.least:
+                best.offer(failure.least)
 
 
 def _turn(task: Task, part: float) -> Task:

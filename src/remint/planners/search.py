@@ -25,7 +25,7 @@ from remint.planners.layers import twins
 
 SLICE = 4000
 MOVES_PER_OP = 20000
-LEAST_MOVES = 200_000
+LEAST_MOVES = 30_000
 
 
 def search(task: Task) -> Outcome:
