@@ -54,7 +54,10 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
   try {
     Op op;
     op.tag = description.tag;
-    device_.run(*this, op, blocks);
+    run_with_room([&] {
+      blocks.clear();
+      device_.run(*this, op, blocks);
+    });
   } catch (...) {
     abandon();
     throw;
@@ -63,6 +66,17 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
 }
 
 void Engine::run_reference(const OpDescription& description, std::vector<ValueId>& outputs) {
+  if (description.outputs.empty()) {
+    // Such an op has nothing to wait for it, and nothing to make again.
+    outputs.clear();
+    acquire(description.inputs, 0, 0);
+    clock_ += description.cost;
+    statistics_.computed += description.cost;
+    ++statistics_.num_ops;
+    sample();
+    abandon();
+    return;
+  }
   const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
   add_outputs(op, description, outputs);
   Frame frame;
@@ -148,7 +162,7 @@ void Engine::place(Nanoseconds cost, Bytes nbytes) {
   const double log_density = std::log2((static_cast<double>(cost) + 1.0) / weight);
   log_density_sum_ += weight * log_density;
   density_weight_ += weight;
-  if (log_density > log_density_sum_ / density_weight_) end_ = End::kHigh;
+  if (log_density > log_density_sum_ / density_weight_ - 1.0) end_ = End::kHigh;
 }
 
 void Engine::check() const {

@@ -8,9 +8,10 @@ namespace {
 
 // Closures, walked once and cached until something in them changes.
 //
-// Outputs of an op that still waits for its inputs are pending: not resident, though they were never evicted. DTR's
-// reference counts them as descendants of a storage only once it has walked that storage's closure anew, which it does
-// when something in it is materialized, not when something in it is evicted. We keep that apart (`sees_pending`).
+// Outputs of an op that still waits for its inputs are pending: not resident, though they were never evicted.
+// DTR's reference counts them as descendants of a storage only once it has walked that storage's closure
+// anew, which it does when something in it is materialized, not when something in it is evicted. We keep that
+// apart (`sees_pending`).
 class Closures final : public Neighbourhood {
  public:
   Closures(const Records& records, bool descendants) : Neighbourhood(records), descendants_(descendants) {}
@@ -65,7 +66,8 @@ class Closures final : public Neighbourhood {
     if (!descendants_) return records_.storage(id).cost + cached.ancestors;
     if (!cached.down) cached.descendants = walk<kDown>(id);
     cached.down = true;
-    return records_.storage(id).cost + cached.ancestors + cached.descendants + (sees_pending(id) ? pending_cost_ : 0);
+    return records_.storage(id).cost + cached.ancestors + cached.descendants +
+           (sees_pending(id) ? pending_cost_ : 0);
   }
 
  private:
@@ -87,7 +89,9 @@ class Closures final : public Neighbourhood {
     }
   }
 
-  bool sees_pending(StorageId id) const { return !pending_.empty() && cache_[id].sees_pending == generation_; }
+  bool sees_pending(StorageId id) const {
+    return !pending_.empty() && cache_[id].sees_pending == generation_;
+  }
 
   template <Direction direction, typename Visit>
   void for_next(StorageId id, Visit&& visit) const {
@@ -127,7 +131,8 @@ class Closures final : public Neighbourhood {
     return sum;
   }
 
-  // `id` enters or leaves the closures of the resident storages around it; `above` is called for those above it.
+  // `id` enters or leaves the closures of the resident storages around it; `above` is called for those above
+  // it.
   template <typename Above>
   void invalidate_around(StorageId id, Above&& above) {
     cache_[id].up = cache_[id].down = false;

@@ -76,16 +76,8 @@ bool Engine::wait_for_input(Frame& frame) {
 void Engine::execute(const Frame& frame) {
   if (options_.reference) {
     execute_once(frame);
-    return;
-  }
-  for (;;) {
-    try {
-      execute_once(frame);
-      return;
-    } catch (const OutOfMemory&) {
-      free_running_blocks();
-      if (!relax_waiting_frames()) throw;
-    }
+  } else {
+    run_with_room([&] { execute_once(frame); });
   }
 }
 

@@ -30,6 +30,7 @@ from remint.trace_events import (
     Call,
     Constant,
     Event,
+    Integers,
     Mark,
     Mutate,
     Release,
@@ -313,11 +314,11 @@ class TraceBuilder:
     def call(
         self,
         name: str,
-        args: Sequence[int],
-        nbytes: Sequence[int],
+        args: Integers,
+        nbytes: Integers,
         seconds: float,
         *,
-        aliases: Sequence[int] | None = None,
+        aliases: Integers | None = None,
         source: str | None = None,
         requests: Sequence[Request] | None = None,
     ) -> tuple[int, ...]:
@@ -354,8 +355,8 @@ class TraceBuilder:
     def mutate(
         self,
         name: str,
-        args: Sequence[int],
-        mutated: Sequence[int],
+        args: Integers,
+        mutated: Integers,
         seconds: float,
         *,
         source: str | None = None,
@@ -387,7 +388,7 @@ class TraceBuilder:
         self._begin(MARK, name)
         self._append(MARK, name)
 
-    def build(self, held: Sequence[int] | None = None) -> Trace:
+    def build(self, held: Integers | None = None) -> Trace:
         """Return the trace so far.
 
         `held` is what the program holds at the end, in the order in which it is made resident there; by
@@ -466,7 +467,7 @@ class TraceBuilder:
         self._out_offsets[-1] = len(self._nbytes)
         return len(self._nbytes) - 1
 
-    def _check_held(self, held: Sequence[int]) -> list[int]:
+    def _check_held(self, held: Integers) -> list[int]:
         def fail(problem: str) -> NoReturn:
             raise TraceError(f"held at the end: {problem}")
 

@@ -32,7 +32,7 @@ class _Node:
 
 
 class TrainingTape:
-    """A step being written. Tensors are numbers, as in `TraceBuilder`; the program drops what it is done with.
+    """A step being written. Tensors are numbers, as in `TraceBuilder`; the program drops what it used up.
 
     `seconds_per_byte` is the cost of element-wise ops, which is what an op costs unless it is said.
     """
