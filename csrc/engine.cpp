@@ -50,19 +50,18 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
     }
   }
   acquire(description.inputs, description.cost, nbytes);
-  std::vector<BlockId> blocks;
   try {
     Op op;
     op.tag = description.tag;
     run_with_room([&] {
-      blocks.clear();
-      device_.run(*this, op, blocks);
+      blocks_.clear();
+      device_.run(*this, op, blocks_);
     });
   } catch (...) {
     abandon();
     throw;
   }
-  commit(description, blocks, outputs);
+  commit(description, blocks_, outputs);
 }
 
 void Engine::run_reference(const OpDescription& description, std::vector<ValueId>& outputs) {
@@ -135,16 +134,16 @@ void Engine::abandon() {
 void Engine::add_outputs(OpId op, const OpDescription& description, std::vector<ValueId>& outputs) {
   outputs.clear();
   for (const Output& output : description.outputs) {
-    if (output.alias != kNone) {
-      const StorageId id = records_.value(description.inputs[output.alias]).storage;
-      outputs.push_back(records_.add_value(id, output.tag));
-      ++records_.storage(id).references;
-    } else {
-      const StorageId id = records_.add_storage(output.nbytes);
-      outputs.push_back(records_.add_value(id, output.tag));
-      records_.storage(id).references = 1;
-    }
+    const StorageId id = output.alias == kNone ? records_.add_storage(output.nbytes)
+                                               : records_.value(description.inputs[output.alias]).storage;
+    const Storage& s = records_.storage(id);
+    const Nanoseconds cost = s.cost;
+    outputs.push_back(records_.add_value(id, output.tag));
+    ++records_.storage(id).references;
     records_.add_output(op, outputs.back(), output.takes_over);
+    if (output.alias != kNone && !s.resident && s.cost > cost) {
+      policy_->neighbourhood().costs_more(id, s.cost - cost);
+    }
   }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     if (description.outputs[k].alias == kNone)

@@ -227,6 +227,7 @@ class Engine {
   std::vector<char> held_;                          // per input of every frame: locked by it
   std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
+  std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
   std::vector<StorageId> victims_;
 
   Statistics statistics_;

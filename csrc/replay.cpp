@@ -83,7 +83,8 @@ void Engine::execute(const Frame& frame) {
 
 void Engine::execute_once(const Frame& frame) {
   const Op& op = records_.op(frame.op);
-  std::vector<BlockId> blocks(op.outputs.size(), kNone);
+  std::vector<BlockId>& blocks = blocks_;
+  blocks.assign(op.outputs.size(), kNone);
   Bytes nbytes = 0;
   for (ValueId output : op.outputs) {
     if (output == kNone) continue;

@@ -15,8 +15,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from remint.simulator.adversary import adversary
 from remint.trace import Trace, TraceBuilder
 from remint.training_tape import TrainingTape
+
+__all__ = ["adversary", "chain", "random_dag", "residual", "rnn", "tree", "unet"]
 
 _MIB = 2**20
 

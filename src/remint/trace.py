@@ -146,7 +146,7 @@ class Trace:
         return int(self.nanoseconds.sum()) / 1e9
 
     @cached_property
-    def _facts(self) -> Any:
+    def _facts(self) -> _core.TraceFacts:
         return _core.trace_facts(self)
 
     @property
@@ -155,20 +155,32 @@ class Trace:
 
         Constants count, and are freed like the rest. An op in place counts as one that makes a fresh storage.
         """
-        return int(self._facts.peak_bytes)
+        return self._facts.peak_bytes
 
     @property
     def min_budget_bytes(self) -> int:
         """A budget below which no schedule exists.
 
-        Each op needs its inputs and fresh outputs at once, beside the constants so far, which stay.
+        Each op needs its inputs and fresh outputs at once, beside the constants that the program holds.
         """
-        return int(self._facts.min_budget_bytes)
+        return self._facts.min_budget_bytes
 
     @property
     def constant_bytes(self) -> int:
         """The bytes of all constants."""
-        return int(self._facts.constant_bytes)
+        return self._facts.constant_bytes
+
+    def seconds_by_name(self) -> dict[str, tuple[int, float]]:
+        """Return, for each name of an op, how often it is called and what all the calls cost."""
+        is_op = (self.kinds >= CALL) & (self.kinds <= MUTATE)
+        ids = self.name_ids[is_op]
+        counts = np.bincount(ids, minlength=len(self.names))
+        totals = np.bincount(ids, weights=self.nanoseconds[is_op], minlength=len(self.names))
+        return {
+            name: (int(count), float(total) / 1e9)
+            for name, count, total in zip(self.names, counts, totals, strict=True)
+            if count
+        }
 
     def events(self) -> Iterator[Event]:
         """Iterate over the events, as objects to look at.
