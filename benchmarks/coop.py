@@ -1,7 +1,8 @@
 """Coop's point: the same arena, with and without eviction that knows addresses.
 
-Slowdown and fragmentation at 70, 50 and 30% of each trace's peak, search time, and the smallest budget at which each policy
-still completes (in steps of 1% of the peak, slowdown at most 2), beside DTR on ideal memory, which no real memory is.
+Slowdown and fragmentation at 70, 50 and 30% of each trace's peak, search time, and the smallest budget at which
+each policy still completes (in steps of 1% of the peak, slowdown at most 2), beside DTR on ideal memory, which no
+real memory is.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from report import markdown, publish
-
 import remint
 from remint import Trace, generators
+from report import markdown, publish
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "dtr"
 BUDGETS = ("70%", "50%", "30%")
@@ -71,7 +71,13 @@ def main() -> None:
     rows = [
         row_of(name, trace, case, options) for name, trace in all_traces().items() for case, options in cases.items()
     ]
-    headings = ["trace", "policy", *(f"slowdown / fragmentation at {b}" for b in BUDGETS), "searches", "smallest budget"]
+    headings = [
+        "trace",
+        "policy",
+        *(f"slowdown / fragmentation at {b}" for b in BUDGETS),
+        "searches",
+        "smallest budget",
+    ]
     publish("Coop's point: eviction that knows addresses", markdown(headings, rows))
 
 

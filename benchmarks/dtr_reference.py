@@ -10,9 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from report import markdown, publish
-
 import remint
+from report import markdown, publish
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "dtr"
 REFERENCE_SECONDS = 521

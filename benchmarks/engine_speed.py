@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from report import markdown, publish
-
 import remint
 from remint.trace import Trace, TraceBuilder
+from report import markdown, publish
 
 CANDIDATES = (100, 1_000, 10_000, 100_000)
 

@@ -16,7 +16,9 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table that also reads well as plain text."""
     cells = [list(headings), *map(list, rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
 
@@ -26,7 +28,8 @@ def publish(title: str, table: str, *, notes: str = "") -> None:
     script = Path(sys.argv[0])
     command = " ".join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    text = f"# {title}\n\n{today}, {_processor()}, Python {platform.python_version()}, one thread. `{command}`\n\n{table}\n"
+    machine = f"{_processor()}, Python {platform.python_version()}, one thread"
+    text = f"# {title}\n\n{today}, {machine}. `{command}`\n\n{table}\n"
     if notes:
         text += f"\n{notes}\n"
     print(text)

@@ -26,9 +26,7 @@ def constant(name: str, nbytes: int) -> list[dict[str, Any]]:
     ]
 
 
-def call(
-    op: str, args: list[str], results: dict[str, tuple[int, int]], time: int = 5
-) -> list[dict[str, Any]]:
+def call(op: str, args: list[str], results: dict[str, tuple[int, int]], time: int = 5) -> list[dict[str, Any]]:
     """`results`: per name its bytes and alias."""
     lines: list[dict[str, Any]] = [
         {"INSTRUCTION": "CALL", "NAME": op, "ARGS": args, "RESULT": [*results], "TIME": str(time)}
@@ -149,9 +147,7 @@ def test_all_instructions(tmp_path: Path) -> None:
 
 
 def test_a_tensor_goes_with_its_last_name(tmp_path: Path) -> None:
-    trace = parse(
-        tmp_path, START, *constant("a", 1), copy("b", "a"), release("a"), copy("c", "b"), release("b")
-    )
+    trace = parse(tmp_path, START, *constant("a", 1), copy("b", "a"), release("a"), copy("c", "b"), release("b"))
     assert (len(trace), trace.held.tolist()) == (1, [0])
     trace = parse(tmp_path, START, *constant("a", 1), copy("b", "a"), release("a"), release("b"))
     assert events(trace)[1:] == [Release(0)]

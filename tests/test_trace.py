@@ -291,9 +291,7 @@ def test_events_rebuild_the_trace(trace: Trace) -> None:
             case Call() | View():
                 nbytes = event.nbytes if isinstance(event, Call) else [0] * len(event.outputs)
                 options: dict[str, Any] = {"source": event.source, "requests": event.requests}
-                outputs = builder.call(
-                    event.name, event.args, nbytes, event.seconds, aliases=event.aliases, **options
-                )
+                outputs = builder.call(event.name, event.args, nbytes, event.seconds, aliases=event.aliases, **options)
                 assert outputs == event.outputs
             case Mutate():
                 options = {"source": event.source, "requests": event.requests}

@@ -74,7 +74,9 @@ def _add_simulate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument("--deallocation", default="eager", choices=["ignore", "eager", "banish"], help="default: eager")
     parser.add_argument("--inplace", choices=["copy", "ghost"], help="default: ghost on the arena, else copy")
     parser.add_argument("--partition", action=argparse.BooleanOptionalAction, help="cheap and expensive bytes apart")
-    parser.add_argument("--moving", action=argparse.BooleanOptionalAction, help="move blocks together if there is no room")
+    parser.add_argument(
+        "--moving", action=argparse.BooleanOptionalAction, help="move blocks together if there is no room"
+    )
     parser.add_argument("--ignore-small", type=float, default=0.0, metavar="FRACTION", help="of the mean size")
     parser.add_argument("--sample", action="store_true", help="score sqrt(n) candidates instead of all")
     parser.add_argument("--seed", type=int, default=0)

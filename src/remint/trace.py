@@ -220,9 +220,7 @@ class Trace:
     def _requests(self, event: int) -> tuple[Request, ...]:
         here = slice(self.request_offsets[event], self.request_offsets[event + 1])
         requests: list[Request] = []
-        for size, output in zip(
-            self.request_bytes[here].tolist(), self.request_outputs[here].tolist(), strict=True
-        ):
+        for size, output in zip(self.request_bytes[here].tolist(), self.request_outputs[here].tolist(), strict=True):
             if size < 0:
                 requests.append(("free", -size - 1))
             else:
@@ -351,9 +349,7 @@ class TraceBuilder:
         nanoseconds = check_seconds(fail, seconds)
         asked = () if requests is None else check_requests(fail, requests, sizes, shared)
         self._append(VIEW if shared and min(shared) >= 0 else CALL, name, read, nanoseconds, source, asked)
-        stored = [
-            self._storage_bytes[read[a]] if a >= 0 else size for a, size in zip(shared, sizes, strict=True)
-        ]
+        stored = [self._storage_bytes[read[a]] if a >= 0 else size for a, size in zip(shared, sizes, strict=True)]
         return tuple(map(self._append_tensor, sizes, shared, stored))
 
     def view(self, name: str, arg: int, seconds: float = 0.0, *, source: str | None = None) -> int:
@@ -411,9 +407,7 @@ class TraceBuilder:
         else:
             kept = self._check_held(held)
         if max(sum(self._nanoseconds), sum(self._nbytes)) > MAX_INT64:
-            raise TraceError(
-                "the nanoseconds or the bytes of this trace add up to more than 64 bits can hold"
-            )
+            raise TraceError("the nanoseconds or the bytes of this trace add up to more than 64 bits can hold")
         num_requests = np.zeros(self.num_events + 1, np.int64)
         for event, count in self._num_requests.items():
             num_requests[event + 1] = count
@@ -462,9 +456,7 @@ class TraceBuilder:
         self._arg_offsets.append(len(self._args))
         self._out_offsets.append(len(self._nbytes))
         self._name_ids.append(-1 if name is None else self._names.setdefault(name, len(self._names)))
-        self._source_ids.append(
-            -1 if source is None else self._sources.setdefault(source, len(self._sources))
-        )
+        self._source_ids.append(-1 if source is None else self._sources.setdefault(source, len(self._sources)))
         if requests:
             self._num_requests[self.num_events - 1] = len(requests)
             for size, output in requests:

@@ -135,9 +135,7 @@ def check_bytes(fail: Fail, nbytes: Any) -> int:
 
 def check_seconds(fail: Fail, seconds: Any) -> int:
     """Return the nanoseconds in `seconds`."""
-    if type(seconds) is not float and (
-        isinstance(seconds, bool) or not isinstance(seconds, float | int | np.number)
-    ):
+    if type(seconds) is not float and (isinstance(seconds, bool) or not isinstance(seconds, float | int | np.number)):
         fail(f"seconds must be a number, not {seconds!r}")
     # Written so that NaN fails, too.
     if not 0 <= seconds <= MAX_SECONDS:

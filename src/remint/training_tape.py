@@ -137,9 +137,7 @@ class TrainingTape:
                 results = gradients * len(node.inputs)
                 self._references.update(results)
             elif node.backward == "view":
-                results = list(
-                    self._builder.call(name, gradients, [0] * len(sizes), 0.0, aliases=[0] * len(sizes))
-                )
+                results = list(self._builder.call(name, gradients, [0] * len(sizes), 0.0, aliases=[0] * len(sizes)))
                 for result, size in zip(results, sizes, strict=True):
                     self._new(result, size, self._roots[gradients[0]])
             else:
