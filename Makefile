@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 CORE := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h)
 SANITIZED := build/sanitized
-ASAN_OPTIONS := detect_leaks=0
+# Python itself leaks by design; the preloaded runtime must come first.
+ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
+  LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" $(BIN)/python
 
 .PHONY: setup demo test check format bench sanitize clean
 
@@ -51,8 +53,8 @@ $(SANITIZED)/tested: $(VENV)/installed $(wildcard src/remint/*.py src/remint/sim
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/remint
 	cp -r src/remint $(SANITIZED)/ && rm -f $(SANITIZED)/remint/*.so
 	REMINT_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED) --build-temp build/sanitized-objects
-	ASAN_OPTIONS=$(ASAN_OPTIONS) LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-	  PYTHONPATH=$(SANITIZED) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -p no:cacheprovider -m core
+	$(ON_SANITIZED) -c "from remint import _core; assert '$(SANITIZED)' in _core.__file__, _core.__file__"
+	$(ON_SANITIZED) -m pytest -p no:cacheprovider --hypothesis-profile quick -m core tests
 	touch $@
 
 clean:

@@ -107,11 +107,18 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
     Value& value = records_.value(outputs[k]);
     value.defined = true;
     if (output.takes_over != kNone) {
+      // An op that writes the same bytes through two inputs has two outputs for them: the last one gets them.
+      ValueId from = description.inputs[output.takes_over];
+      const StorageId written = records_.value(from).storage;
+      for (std::size_t j = 0; j < k; ++j) {
+        const std::uint32_t other = description.outputs[j].takes_over;
+        if (other != kNone && records_.value(description.inputs[other]).storage == written) from = outputs[j];
+      }
       // The program's tensors move along: they all see what was written.
-      Storage& ghost = storage_of(description.inputs[output.takes_over]);
+      Storage& ghost = storage_of(from);
       records_.storage(value.storage).references += ghost.references;
       ghost.references = 0;
-      take_over(description.inputs[output.takes_over], outputs[k]);
+      take_over(from, outputs[k]);
     } else if (output.alias == kNone) {
       make_resident(value.storage, blocks[k]);
     } else {

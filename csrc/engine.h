@@ -171,7 +171,7 @@ class Engine {
   }
 
   void drive();
-  void enter(Frame& frame, bool stamp);
+  void enter(Frame& frame);
   bool wait_for_input(Frame& frame);
   void execute(const Frame& frame);
   void execute_once(const Frame& frame);
@@ -229,6 +229,7 @@ class Engine {
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
   std::vector<StorageId> victims_;
+  std::vector<StorageId> unlocking_;
 
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;

@@ -118,14 +118,17 @@ void Records::drop_output(OpId id, ValueId value, std::vector<StorageId>& orphan
 }
 
 void Records::drop_recipe(StorageId id, std::vector<StorageId>& orphans) {
-  for (ValueId v : storages_[id].values) {
-    if (values_[v].op != kNone) drop_output(values_[v].op, v, orphans);
-  }
-  storages_[id].cost = 0;
+  Storage& s = storages_[id];
+  const OpId op = values_[s.values[0]].op;
+  if (op == kNone) return;
+  s.cost -= ops_[op].cost;
+  drop_output(op, s.values[0], orphans);
 }
 
 void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
-  drop_recipe(id, orphans);
+  for (ValueId v : storages_[id].values) {
+    if (values_[v].op != kNone) drop_output(values_[v].op, v, orphans);
+  }
   Storage& s = storages_[id];
   for (ValueId v : s.values) free_values_.push_back(v);
   s.values.clear();
@@ -140,8 +143,8 @@ void Records::drop_readers(StorageId id) {
     const std::vector<Value::Reader> readers(values_[v].readers.begin(), values_[v].readers.end());
     for (const Value::Reader& reader : readers) {
       Op& op = ops_[reader.op];
-      bool own = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
-        return output != kNone && values_[output].storage == id;
+      bool own = std::all_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+        return output == kNone || values_[output].storage == id;
       });
       if (own) continue;
       // The last input takes the place of this one.

@@ -77,10 +77,11 @@ class Records {
   // Whether `storage` can never be needed again: no reference, no reader.
   bool dead(StorageId storage) const;
 
-  // Forgets how the values of `storage` are made.
+  // Forgets how the root of `storage` is made; its views can still be made from it. Inputs that die of it are
+  // appended to `orphans`.
   void drop_recipe(StorageId storage, std::vector<StorageId>& orphans);
 
-  // Forgets `storage`, which is dead; inputs of its ops that die of it are appended to `orphans`.
+  // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);
 
   // Forgets that ops outside `storage` read it.
