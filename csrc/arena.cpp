@@ -78,6 +78,40 @@ Bytes Arena::adjacent_free(BlockId id) const {
   return sum;
 }
 
+Bytes Arena::compact(const std::function<void(StorageId, Bytes, Bytes)>& moved) {
+  Bytes moved_bytes = 0;
+  Bytes address = 0;
+  BlockId last = kNone;
+  for (BlockId id = first_; id != kNone;) {
+    const BlockId next = blocks_[id].next;
+    Block& block = blocks_[id];
+    if (block.free()) {
+      remove_free(id);
+      erase(id);
+    } else {
+      if (block.address != address) {
+        moved(block.owner, block.address, address);
+        moved_bytes += block.nbytes;
+        block.address = address;
+      }
+      address += block.nbytes;
+      last = id;
+    }
+    id = next;
+  }
+  if (address < budget()) {
+    const BlockId rest = take_slot();
+    blocks_[rest] = Block{address, budget() - address, kNone, kNone, kFree};
+    if (last == kNone) {
+      first_ = rest;
+    } else {
+      insert_after(last, rest);
+    }
+    add_free(rest);
+  }
+  return moved_bytes;
+}
+
 BlockId Arena::take_slot() {
   if (slots_.empty()) {
     blocks_.emplace_back();

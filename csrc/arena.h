@@ -5,6 +5,7 @@
 // alike.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -43,6 +44,10 @@ class Arena final : public Memory {
   Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }
   // Free bytes that adjoin `block` on both sides.
   Bytes adjacent_free(BlockId block) const;
+
+  // Moves every block to the low end, in order: what is free becomes one block. Calls moved(storage, from,
+  // to) for each storage that changes its address. No op may be running. Returns the number of bytes moved.
+  Bytes compact(const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
 
   // Throws std::logic_error if blocks overlap, leave gaps, or the free list is not what the blocks say.
   void check() const override;

@@ -12,7 +12,8 @@
 //              neighbours.
 //   arena      what a real run does: outputs and scratch are asked for one by one while the op runs, dead
 //   records are
-//              dropped, and a replay that runs out of memory gives up the locks of the ops that wait for it.
+//              dropped, and an op that finds no room is tried again after what is resident was moved
+//              together, and after the ops that wait for it gave up their locks.
 #pragma once
 
 #include <chrono>
@@ -43,6 +44,8 @@ class Device {
   virtual void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) = 0;
   virtual void evicted(StorageId) {}
   virtual void materialized(StorageId) {}
+  // Bytes changed their place in the arena; no op is running.
+  virtual void moved(StorageId, Bytes /*from*/, Bytes /*to*/) {}
 };
 
 struct Output {
@@ -67,6 +70,7 @@ struct EngineOptions {
   Deallocation deallocation = Deallocation::kEager;
   bool reference = false;
   bool partition = false;  // cheap and expensive bytes at two ends of the arena
+  bool moving = false;  // an op that finds no room is tried again after what is resident was moved together
   // Rematerialization beyond this raises Thrash.
   Nanoseconds max_rematerialized = std::numeric_limits<Nanoseconds>::max();
 };
@@ -79,6 +83,7 @@ struct Statistics {
   Nanoseconds computed = 0;  // by ops of the program, once each
   Nanoseconds rematerialized = 0;
   Nanoseconds searching = 0;  // real time
+  Bytes moved_bytes = 0;
   double unusable_bytes = 0;  // free bytes that could not serve the request, summed over searches
 };
 
@@ -166,11 +171,14 @@ class Engine {
   }
 
   void drive();
-  void enter(Frame& frame, bool stamp);
+  void enter(Frame& frame);
   bool wait_for_input(Frame& frame);
   void execute(const Frame& frame);
   void execute_once(const Frame& frame);
   bool relax_waiting_frames();
+  template <typename Run>
+  void run_with_room(Run&& run);
+  bool make_room(Bytes nbytes);
   void release_locks(const Frame& frame);
   void unwind();
 
@@ -219,11 +227,27 @@ class Engine {
   std::vector<char> held_;                          // per input of every frame: locked by it
   std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
+  std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
   std::vector<StorageId> victims_;
+  std::vector<StorageId> unlocking_;
 
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;
   std::vector<Sample>* timeline_ = nullptr;
 };
+
+// Calls `run`, which asks for memory, again as long as there is something left to try when it finds none.
+template <typename Run>
+void Engine::run_with_room(Run&& run) {
+  for (;;) {
+    try {
+      run();
+      return;
+    } catch (const OutOfMemory& error) {
+      free_running_blocks();
+      if (!make_room(error.requested) && !relax_waiting_frames()) throw;
+    }
+  }
+}
 
 }  // namespace remint

@@ -123,6 +123,26 @@ void Engine::evict_for(Bytes nbytes) {
   }
 }
 
+// Free bytes may be enough, or could be, but lie apart, with locked blocks in between. No op is running now,
+// so everything can be moved: evicts until `nbytes` are free wherever they are, and moves the rest together.
+// False if that changed nothing; since every change evicts or moves something, and nothing is made in
+// between, this ends.
+bool Engine::make_room(Bytes nbytes) {
+  if (!options_.moving) return false;
+  auto& arena = static_cast<Arena&>(*memory_);
+  bool changed = false;
+  while (arena.budget() - arena.used() < arena.footprint(nbytes)) {
+    victims_.clear();
+    policy_->choose_anywhere(clock_, victims_);
+    if (victims_.empty()) return changed;
+    evict(victims_[0]);
+    changed = true;
+  }
+  const Bytes moved = arena.compact([&](StorageId id, Bytes from, Bytes to) { device_.moved(id, from, to); });
+  statistics_.moved_bytes += moved;
+  return changed || moved > 0;
+}
+
 void Engine::drop_bytes(StorageId id) {
   Storage& s = records_.storage(id);
   if (pool_.contains(id)) leave_pool(id);

@@ -14,7 +14,7 @@ void Engine::drive() {
   try {
     while (!frames_.empty()) {
       Frame& frame = frames_.back();
-      if (!frame.entered) enter(frame, true);
+      if (!frame.entered) enter(frame);
       if (wait_for_input(frame)) continue;
       if (frame.op == kNone) {
         // The locks stay until commit or abandon.
@@ -36,15 +36,13 @@ void Engine::drive() {
 }
 
 // Locks the inputs that are defined. They are all accessed now, before anything is made for them.
-void Engine::enter(Frame& frame, bool stamp) {
+void Engine::enter(Frame& frame) {
   frame.entered = true;
   frame.first_held = held_.size();
   frame.cursor = 0;
   const std::size_t count = num_inputs(frame);
   held_.resize(held_.size() + count, 0);
-  if (stamp) {
-    for (std::size_t i = 0; i < count; ++i) access(records_.value(input(frame, i)).storage);
-  }
+  for (std::size_t i = 0; i < count; ++i) access(records_.value(input(frame, i)).storage);
   for (std::size_t i = 0; i < count; ++i) {
     if (!defined(input(frame, i))) continue;
     lock(records_.value(input(frame, i)).storage);
@@ -76,22 +74,15 @@ bool Engine::wait_for_input(Frame& frame) {
 void Engine::execute(const Frame& frame) {
   if (options_.reference) {
     execute_once(frame);
-    return;
-  }
-  for (;;) {
-    try {
-      execute_once(frame);
-      return;
-    } catch (const OutOfMemory&) {
-      free_running_blocks();
-      if (!relax_waiting_frames()) throw;
-    }
+  } else {
+    run_with_room([&] { execute_once(frame); });
   }
 }
 
 void Engine::execute_once(const Frame& frame) {
   const Op& op = records_.op(frame.op);
-  std::vector<BlockId> blocks(op.outputs.size(), kNone);
+  std::vector<BlockId>& blocks = blocks_;
+  blocks.assign(op.outputs.size(), kNone);
   Bytes nbytes = 0;
   for (ValueId output : op.outputs) {
     if (output == kNone) continue;
@@ -177,10 +168,13 @@ bool Engine::relax_waiting_frames() {
   return any;
 }
 
+// Unlocking can banish an input, and take it off the op's list: the list is read before.
 void Engine::release_locks(const Frame& frame) {
+  unlocking_.clear();
   for (std::size_t i = 0; i < num_inputs(frame); ++i) {
-    if (held_[frame.first_held + i] != 0) unlock(records_.value(input(frame, i)).storage);
+    if (held_[frame.first_held + i] != 0) unlocking_.push_back(records_.value(input(frame, i)).storage);
   }
+  for (std::size_t i = 0; i < unlocking_.size(); ++i) unlock(unlocking_[i]);
 }
 
 void Engine::unwind() {

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
@@ -91,7 +92,7 @@ class _Solutions:
 def _solve(request: dict[str, object]) -> _Solutions:
     """Run the worker and collect its solutions."""
     worker = subprocess.Popen(
-        [sys.executable, "-m", "remint.planners.interval_worker"],
+        [sys.executable, str(Path(__file__).with_name("interval_worker.py"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
