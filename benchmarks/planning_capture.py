@@ -19,8 +19,7 @@ from remint.units import format_bytes, format_seconds
 
 def without_workspaces(graph: Graph) -> Graph:
     ops = (
-        replace(op, outputs={v: b for v, b in op.outputs.items() if not v.endswith(".workspace")})
-        for op in graph.ops
+        replace(op, outputs={v: b for v, b in op.outputs.items() if not v.endswith(".workspace")}) for op in graph.ops
     )
     return Graph(tuple(ops), graph.constants, graph.outputs)
 

@@ -18,8 +18,7 @@ class Attention(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = (
-            t.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-            for t in self.qkv(x).split(width, 2)
+            t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in self.qkv(x).split(width, 2)
         )
         if self.fused:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -49,15 +48,11 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(
-        self, layers: int, *, causal: bool, fused: bool, width: int = 256, length: int = 256
-    ) -> None:
+    def __init__(self, layers: int, *, causal: bool, fused: bool, width: int = 256, length: int = 256) -> None:
         super().__init__()
         self.tokens = nn.Embedding(1024, width)
         self.places = nn.Parameter(torch.zeros(length, width))
-        self.layers = nn.ModuleList(
-            Layer(width, 4, causal=causal, fused=fused, before=causal) for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(Layer(width, 4, causal=causal, fused=fused, before=causal) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1024, bias=False)
 
     def forward(self, ids, target):
@@ -68,9 +63,7 @@ class Transformer(nn.Module):
 
 
 def conv(i: int, o: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(i, o, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(o)
-    )
+    return nn.Sequential(nn.Conv2d(i, o, kernel, stride, kernel // 2, groups=groups, bias=False), nn.BatchNorm2d(o))
 
 
 class Residual(nn.Module):
@@ -151,8 +144,7 @@ class UNet(nn.Module):
         super().__init__()
         c = width
         self.down = nn.ModuleList(
-            Residual(i, o, 1, bottleneck=False)
-            for i, o in ((3, c), (c, 2 * c), (2 * c, 4 * c), (4 * c, 4 * c))
+            Residual(i, o, 1, bottleneck=False) for i, o in ((3, c), (c, 2 * c), (2 * c, 4 * c), (4 * c, 4 * c))
         )
         self.up = nn.ModuleList(
             Residual(i, o, 1, bottleneck=False) for i, o in ((8 * c, 2 * c), (4 * c, c), (2 * c, c))

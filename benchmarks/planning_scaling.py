@@ -43,28 +43,20 @@ def svg(curves: dict[str, list[tuple[float, float]]]) -> str:
         up = height - edge - (math.log10(max(y, 1e-3)) - low) / max(high - low, 1e-9) * (height - 2 * edge)
         return f"{across:.1f},{up:.1f}"
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">'
-    ]
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">']
     colours = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0")
     for place_in, (name, curve) in enumerate(curves.items()):
         colour = colours[place_in % 4]
         line = " ".join(place(x, y) for x, y in curve)
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{line}"/>')
-        parts.append(
-            f'<text x="{edge + 8}" y="{edge + 16 * place_in}" fill="{colour}" font-size="13">{name}</text>'
-        )
+        parts.append(f'<text x="{edge + 8}" y="{edge + 16 * place_in}" fill="{colour}" font-size="13">{name}</text>')
     for x, _ in next(iter(curves.values())):
         across = place(x, 10**low).split(",")[0]
-        parts.append(
-            f'<text x="{across}" y="{height - edge + 18}" font-size="11" text-anchor="middle">{x:.0f}</text>'
-        )
+        parts.append(f'<text x="{across}" y="{height - edge + 18}" font-size="11" text-anchor="middle">{x:.0f}</text>')
     for power in range(math.ceil(low), math.floor(high) + 1):
         up = place(10**left, 10**power).split(",")[1]
         parts.append(f'<text x="{edge - 6}" y="{up}" font-size="11" text-anchor="end">{10**power:g} s</text>')
-    parts.append(
-        f'<text x="{width / 2}" y="{height - 10}" font-size="12" text-anchor="middle">ops</text></svg>'
-    )
+    parts.append(f'<text x="{width / 2}" y="{height - 10}" font-size="12" text-anchor="middle">ops</text></svg>')
     return "\n".join(parts)
 
 

@@ -25,8 +25,7 @@ def run(options: argparse.Namespace) -> None:
                 for name in PLANNERS:
                     ops = len(graph.ops)
                     if name in SLOW and (
-                        budget not in options.solvers_at.split(",")
-                        or (name != "search" and ops > options.solver_ops)
+                        budget not in options.solvers_at.split(",") or (name != "search" and ops > options.solver_ops)
                     ):
                         continue
                     limit = options.auto_limit if name == "auto" else options.time_limit

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -102,3 +104,9 @@ def test_a_captured_graph_can_be_planned():
     graph = remint.capture(model, args, costs="estimate")
     budget = (graph.min_budget_bytes + graph.peak_bytes) // 2
     verify(graph, remint.plan(graph, budget, time_limit=5), budget)
+
+
+def test_capture_knows_no_planner():
+    package = Path(remint.__file__).parent / "capture"
+    for path in package.glob("*.py"):
+        assert "planners" not in path.read_text(), path

@@ -14,7 +14,7 @@ def remint(*arguments: str) -> int:
     parser = argparse.ArgumentParser("remint")
     add_commands(parser.add_subparsers(required=True))
     options = parser.parse_args(arguments)
-    return options.run(options)
+    return options.command(options)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_plan_writes_a_plan_and_explains_it(graph_file, tmp_path, capsys):
 
 
 def test_a_budget_that_is_too_small_is_an_exit_code(graph_file, capsys):
-    assert remint("plan", str(graph_file), "--budget", "2") == 1
+    assert remint("plan", str(graph_file), "--budget", "2") == 2
     assert "no schedule exists" in capsys.readouterr().err
 
 

@@ -10,15 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planning_graphs import cheapest, graphs, random_graph, unit_chain
-from remint._core import Search
 from remint.errors import BudgetError
 from remint.graph import Graph, Op
 from remint.plan import Plan, verify
 from remint.planners import PLANNERS, frontier, plan
-from remint.planners.base import Problem
-from remint.planners.decisions import decisions_of_sequence, is_staged, sequence_of_decisions
 from remint.planners.griewank import revolve
-from remint.planners.layers import twins
 
 QUICK = [name for name in PLANNERS if name != "interval"]
 
@@ -69,35 +65,6 @@ def test_unit_chains_at_half_memory(layers, cost):
     made = plan(unit_chain(layers), "50%", time_limit=20)
     assert made.cost == cost
     assert made.optimal
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_incremental_simulation_equals_a_fresh_one(seed):
-    graph = random_graph(seed, 30, 50)
-    problem = Problem(graph)
-    budget = graph.min_budget_bytes + (graph.peak_bytes - graph.min_budget_bytes) // 3
-    search = Search(problem.native, budget, seed, twins(problem))
-    for moves in (1, 2, 3, 50, 400, 1500):
-        search.run(moves)
-        made = Plan.from_sequence(graph, search.sequence)
-        assert made.peak_bytes == search.peak
-        assert made.cost == pytest.approx(search.cost)
-        assert sum(max(0, m - budget) for m in search.memory) == search.excess
-        if search.feasible:
-            best = Plan.from_sequence(graph, sequence_of_decisions(problem, search.best))
-            assert best.cost == pytest.approx(search.best_cost)
-            assert best.peak_bytes <= budget
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_decisions_stand_for_their_sequence(seed):
-    graph = random_graph(seed, 25, 40)
-    problem = Problem(graph)
-    search = Search(problem.native, graph.min_budget_bytes, seed, [])
-    search.run(500)
-    sequence = search.sequence
-    assert is_staged(sequence)
-    assert sequence_of_decisions(problem, decisions_of_sequence(problem, sequence)) == sequence
 
 
 def test_a_larger_budget_is_never_worse():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the two commands; each sets `run`, a function from the parsed arguments to an exit code."""
+    """Add the two commands; each sets `command`, a function from the parsed arguments to an exit code."""
     parser = commands.add_parser("plan", help="find the cheapest schedule of a graph inside a budget")
     parser.add_argument("graph", type=Path, help="a graph file, as `remint capture` writes it")
     parser.add_argument(
@@ -31,10 +31,8 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")
     parser.add_argument("--explain", action="store_true", help="say what is rematerialized, by op and line")
-    parser.add_argument(
-        "--compare", metavar="PLANNERS", help='a table of these planners (commas), or of "all" of them'
-    )
-    parser.set_defaults(run=run_plan)
+    parser.add_argument("--compare", metavar="PLANNERS", help='a table of these planners (commas), or of "all" of them')
+    parser.set_defaults(command=run_plan)
 
     parser = commands.add_parser("capture", help="write the graph of one training step of a model")
     parser.add_argument(
@@ -43,7 +41,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the graph file to write")
     parser.add_argument("--costs", choices=("measure", "estimate"), default="measure")
-    parser.set_defaults(run=run_capture)
+    parser.set_defaults(command=run_capture)
 
 
 def run_plan(options: argparse.Namespace) -> int:
@@ -67,12 +65,10 @@ def run_plan(options: argparse.Namespace) -> int:
     for budget in budgets:
         try:
             with _Live() as live:
-                made = plan(
-                    graph, budget, options.planner, options.time_limit, options.seed, progress=live.show
-                )
+                made = plan(graph, budget, options.planner, options.time_limit, options.seed, progress=live.show)
         except BudgetError as error:
             print(f"remint: {error}", file=sys.stderr)
-            code = 1
+            code = 2
             continue
         verify(graph, made, budget)
         print(
@@ -135,8 +131,7 @@ def run_capture(options: argparse.Namespace) -> int:
     graph = capture(model, args, kwargs, loss=loss, costs=options.costs)
     graph.save(options.output)
     print(
-        f"{options.output}: {len(graph.ops)} ops, {format_seconds(graph.cost)}, "
-        f"peak {format_bytes(graph.peak_bytes)}"
+        f"{options.output}: {len(graph.ops)} ops, {format_seconds(graph.cost)}, peak {format_bytes(graph.peak_bytes)}"
     )
     return 0
 
@@ -180,9 +175,7 @@ class _Live:
         gap = "" if progress.gap is None else f", gap {progress.gap:.3%}"
         bound = f"bound +{progress.bound / base - 1:.3%}"
         line = f"{progress.seconds:6.1f} s  {progress.planner}: {found}, {bound}{gap}"
-        print(
-            f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr
-        )
+        print(f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr)
 
 
 def _part(cost: float, graph: Graph) -> float:

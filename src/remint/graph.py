@@ -73,18 +73,14 @@ class Graph:
                         f"{op.name!r}: every value needs a name of its own"
                     )
                 if value in self.constants:
-                    raise ValueError(
-                        f"value {value!r} of op {op.name!r} has the name of a constant: rename one"
-                    )
+                    raise ValueError(f"value {value!r} of op {op.name!r} has the name of a constant: rename one")
                 makers[value] = index
         for index, op in enumerate(self.ops):
             for value in op.inputs:
                 if value in self.constants:
                     continue
                 if value not in makers:
-                    raise ValueError(
-                        f"op {op.name!r} reads {value!r}, which is neither a constant nor made by any op"
-                    )
+                    raise ValueError(f"op {op.name!r} reads {value!r}, which is neither a constant nor made by any op")
                 if makers[value] >= index:
                     raise ValueError(
                         f"op {op.name!r} reads {value!r}, which op {self.ops[makers[value]].name!r} makes "

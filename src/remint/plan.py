@@ -119,9 +119,7 @@ class Plan:
             item = graph.ops[op]
             where = f"  ({item.source})" if item.source else ""
             before = ", ".join(
-                graph.ops[order[min(stage_of[at], len(order) - 1)]].name
-                if stage_of[at] < len(order)
-                else "the end"
+                graph.ops[order[min(stage_of[at], len(order) - 1)]].name if stage_of[at] < len(order) else "the end"
                 for at in runs[op][1:4]
             )
             more = "" if len(runs[op]) <= 4 else f" and {len(runs[op]) - 4} more"
@@ -205,9 +203,7 @@ def _replay(graph: Graph, steps: Sequence[Step]) -> tuple[float, int]:
     for position, step in enumerate(steps):
         if isinstance(step, Free):
             if step.value in graph.constants:
-                raise ValueError(
-                    f"step {position} frees the constant {step.value!r}: constants stay resident"
-                )
+                raise ValueError(f"step {position} frees the constant {step.value!r}: constants stay resident")
             if step.value not in resident:
                 raise ValueError(f"step {position} frees {step.value!r}, which is not resident")
             now -= resident.pop(step.value)

@@ -40,9 +40,7 @@ def measure(joint: Joint, needed: Mapping[str, Any]) -> tuple[dict[str, float], 
             if key not in seconds:
                 seconds[key] = _time(node, args, kwargs)
     scratch = _workspaces(joint, keys)
-    return {name: seconds[key] for name, key in keys.items()}, {
-        name: scratch[key] for name, key in keys.items()
-    }
+    return {name: seconds[key] for name, key in keys.items()}, {name: scratch[key] for name, key in keys.items()}
 
 
 def _run(joint: Joint) -> Iterator[tuple[fx.Node, Any, Any]]:
@@ -127,9 +125,7 @@ def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
             key = marks[int(event.name()[len(_MARK) :])]
             begin, end = event.start_ns(), event.start_ns() + event.duration_ns()
             now = peak = 0
-            for _, nbytes in changes[
-                bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))
-            ]:
+            for _, nbytes in changes[bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))]:
                 now += nbytes
                 peak = max(peak, now)
             scratch[key] = max(0, peak - kept[key])
@@ -139,8 +135,7 @@ def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
 def _signature(node: fx.Node, args: Any, kwargs: Any) -> Any:
     leaves, spec = pytree.tree_flatten((args, kwargs))
     parts = tuple(
-        (tuple(x.shape), x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else repr(x)
-        for x in leaves
+        (tuple(x.shape), x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else repr(x) for x in leaves
     )
     return node.target, parts, str(spec)
 

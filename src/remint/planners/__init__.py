@@ -113,9 +113,7 @@ def frontier(
             found = None
         if hint is not None and (found is None or found.cost > hint.cost):
             bound = found.bound if found is not None else graph.cost
-            found = Plan.from_sequence(
-                graph, hint.sequence, bound=bound, planner=hint.planner, seconds=hint.seconds
-            )
+            found = Plan.from_sequence(graph, hint.sequence, bound=bound, planner=hint.planner, seconds=hint.seconds)
         plans[nbytes] = hint = found
     bound = 0.0
     for nbytes in reversed(wanted):
@@ -153,8 +151,7 @@ def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
 def _largest(graph: Graph) -> str:
     """Say what no schedule can do without."""
     needs = {
-        op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants))
-        for op in graph.ops
+        op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)) for op in graph.ops
     }
     needs["the end of the step"] = sum(graph.nbytes(v) for v in set(graph.outputs) - set(graph.constants))
     name = max(needs, key=lambda n: needs[n])

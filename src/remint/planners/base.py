@@ -39,9 +39,7 @@ class Problem:
     @cached_property
     def inputs(self) -> list[list[int]]:
         """Per op, the values it reads, each once."""
-        return [
-            [self.number[v] for v in dict.fromkeys(op.inputs) if v in self.number] for op in self.graph.ops
-        ]
+        return [[self.number[v] for v in dict.fromkeys(op.inputs) if v in self.number] for op in self.graph.ops]
 
     @cached_property
     def outputs(self) -> list[list[int]]:
@@ -152,9 +150,7 @@ class Task:
         """Tell the listener, if any."""
         if self.listener is not None:
             base = self.graph.cost
-            self.listener(
-                Progress(planner, time.monotonic() - self.started, cost, max(base, bound or 0.0), base)
-            )
+            self.listener(Progress(planner, time.monotonic() - self.started, cost, max(base, bound or 0.0), base))
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,7 @@ def _block(
         return sum(
             size[v]
             for v in range(len(size))
-            if turn <= problem.maker[v] < t
-            and v not in results
-            and problem.users[v]
-            and problem.users[v][-1] >= t
+            if turn <= problem.maker[v] < t and v not in results and problem.users[v] and problem.users[v][-1] >= t
         )
 
     first = backward[b][0] if backward[b] else min((p[0] for p in backward[:b] if p), default=n)

@@ -19,9 +19,7 @@ def checkmate(task: Task) -> Outcome:
     """Solve the whole program, or return the best schedule and bound at the deadline."""
     n, base = len(task.graph.ops), task.graph.cost
     if n > MOST_OPS:
-        raise Infeasible(
-            f"the program of {n} ops is too large (over {MOST_OPS}): use auto, which refines a small one"
-        )
+        raise Infeasible(f"the program of {n} ops is too large (over {MOST_OPS}): use auto, which refines a small one")
     if n == 0:
         return Outcome((), 0.0)
     stages = all_stages(task.problem)
@@ -35,9 +33,7 @@ def checkmate(task: Task) -> Outcome:
     )
     if solution.point is None:
         raise Infeasible(
-            "the program has no solution"
-            if solution.infeasible
-            else "no solution was found in the time given",
+            "the program has no solution" if solution.infeasible else "no solution was found in the time given",
             proven=solution.infeasible,
         )
     sequence = program.sequence_of(solution.point)

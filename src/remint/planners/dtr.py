@@ -24,9 +24,7 @@ def dtr(task: Task) -> Outcome:
     found: list[Plan] = []
     reason = "the time was up"
     for policy in POLICIES:
-        run = simulate(
-            trace, budget=task.budget, policy=policy, events=True, timeline=False, max_slowdown=SLOWDOWN
-        )
+        run = simulate(trace, budget=task.budget, policy=policy, events=True, timeline=False, max_slowdown=SLOWDOWN)
         if run.status != "ok" or run.events is None:
             reason = run.failure or run.status
             continue

@@ -94,8 +94,7 @@ def _crossing(problem: Problem, op: int) -> frozenset[int]:
     return frozenset(
         v
         for v, users in enumerate(problem.users)
-        if (problem.maker[v] <= op and any(op < u < turn for u in users))
-        or (users and problem.maker[v] == op)
+        if (problem.maker[v] <= op and any(op < u < turn for u in users)) or (users and problem.maker[v] == op)
     )
 
 

@@ -34,9 +34,7 @@ def interval(task: Task) -> Outcome:
     if importlib.util.find_spec("ortools") is None:
         raise ValueError('this planner needs OR-Tools: pip install "remint[plan]"')
     if len(graph.ops) > MOST_OPS:
-        raise Infeasible(
-            f"the model of {len(graph.ops)} ops is too large (over {MOST_OPS}): use search or auto"
-        )
+        raise Infeasible(f"the model of {len(graph.ops)} ops is too large (over {MOST_OPS}): use search or auto")
     if not graph.ops:
         return Outcome(())
     hint: tuple[int, ...] | None = None
@@ -61,9 +59,7 @@ def interval(task: Task) -> Outcome:
             "runs": runs,
             "seconds": task.left(),
             "seed": task.seed,
-            "hint": stages_of(problem, best.sequence if best is not None else least)
-            if best or least
-            else None,
+            "hint": stages_of(problem, best.sequence if best is not None else least) if best or least else None,
         }
         solutions = _solve(request)
         for sequence in solutions.sequences:

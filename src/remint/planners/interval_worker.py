@@ -71,9 +71,7 @@ def main() -> None:
                     last[v, c] = start[i, c]
                 size = model.new_int_var(1, end + 1, "")
                 model.add(size == last[v, c] - start[i, c] + 1)
-                intervals.append(
-                    model.new_optional_interval_var(start[i, c], size, last[v, c] + 1, active[i, c], "")
-                )
+                intervals.append(model.new_optional_interval_var(start[i, c], size, last[v, c] + 1, active[i, c], ""))
                 demands.append(request["nbytes"][v])
                 if (i, c + 1) in start:
                     model.add(last[v, c] < start[i, c + 1]).only_enforce_if(active[i, c + 1])

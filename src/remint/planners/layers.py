@@ -29,9 +29,7 @@ def twins(problem: Problem, rounds: int = 3) -> list[int]:
                 (
                     colour[i],
                     tuple(colour[problem.maker[v]] for v in problem.inputs[i]),
-                    tuple(
-                        tuple(colour[u] if u < n else 0 for u in problem.users[v]) for v in problem.outputs[i]
-                    ),
+                    tuple(tuple(colour[u] if u < n else 0 for u in problem.users[v]) for v in problem.outputs[i]),
                 )
             )
             for i in range(n)

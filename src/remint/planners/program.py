@@ -101,9 +101,7 @@ class Program:
                 continue
             end = self.starts[g + 1] if g + 1 < len(self.starts) else n + 1
             # [Constraint] first runs find their inputs: 1 ≤ S + R
-            own = {
-                v for j in range(start, min(end, n)) for v in problem.inputs[j] if problem.maker[v] < start
-            }
+            own = {v for j in range(start, min(end, n)) for v in problem.inputs[j] if problem.maker[v] < start}
             if end == n + 1:
                 own.update(problem.results)
             for v in sorted(own):

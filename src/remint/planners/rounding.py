@@ -47,9 +47,7 @@ def rounding_repair(task: Task) -> Outcome:
 def _rounded(task: Task) -> tuple[list[Plan], float]:
     problem, graph = task.problem, task.graph
     if len(graph.ops) > MOST_OPS:
-        raise Infeasible(
-            f"the program of {len(graph.ops)} ops is too large to build (over {MOST_OPS}): use auto"
-        )
+        raise Infeasible(f"the program of {len(graph.ops)} ops is too large to build (over {MOST_OPS}): use auto")
     if not graph.ops:
         return [Plan.from_sequence(graph, ())], 0.0
     bound = graph.cost

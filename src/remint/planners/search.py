@@ -74,14 +74,10 @@ def quick_starts(problem: Problem) -> list[list[Decision]]:
     """Return schedules that keep every k-th forward op's values, for a few k, and nothing else."""
     forward = range(problem.turn)
     steps = sorted({max(1, round(problem.turn ** (e / 8))) for e in range(2, 9)})
-    return [
-        drop_unless(problem, (v for i in forward if i % k == 0 for v in problem.outputs[i])) for k in steps
-    ]
+    return [drop_unless(problem, (v for i in forward if i % k == 0 for v in problem.outputs[i])) for k in steps]
 
 
-def run(
-    task: Task, engine: Search, moves: int, *, target: float = -math.inf, bound: float | None = None
-) -> None:
+def run(task: Task, engine: Search, moves: int, *, target: float = -math.inf, bound: float | None = None) -> None:
     """Make moves in slices, so that the deadline and Ctrl-C are met in between; stop at cost `target`."""
     end = engine.moves + moves
     told = math.inf
