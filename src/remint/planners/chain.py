@@ -32,6 +32,8 @@ def chain(task: Task) -> Outcome:
     problem = task.problem
     if problem.turn == 0:
         return Outcome(tuple(range(len(problem.cost))))
+    if not all(op.rematerializable for op in task.graph.ops[: problem.turn]):
+        raise Infeasible("whole blocks run again, but a forward op of this graph must not run twice: use auto")
     blocks = find_blocks(problem, MOST_BLOCKS)
     best: Plan | None = None
     least: Plan | None = None
