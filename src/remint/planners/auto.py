@@ -19,7 +19,7 @@ from remint.planners.base import Infeasible, Outcome, Planner, Task
 from remint.planners.baselines import drop, keep
 from remint.planners.chain import chain
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt
-from remint.planners.decisions import is_staged, sequence_of_decisions
+from remint.planners.decisions import sequence_of_decisions, staged
 from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.refine import refine
@@ -29,8 +29,8 @@ GAP = 1e-3
 ROUND = 60_000
 # Where the clock binds, the first search gets this part of the time, and each later turn that one.
 FIRST_PART, TURN_PART = 0.2, 0.1
-QUICK: tuple[Planner, ...] = (keep, chen_sqrt, chen_greedy, chen_greedy_ap)
-LAST: tuple[Planner, ...] = (drop, griewank, griewank_ap, chain, dtr)
+QUICK: tuple[Planner, ...] = (keep, chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
+LAST: tuple[Planner, ...] = (drop, griewank, griewank_ap, chain)
 MOST_OPS_FOR_LAST = 1000
 MOST_OPS_FOR_CHEN = 4000
 MOST_OPS_FOR_PROOF = 8000
@@ -89,7 +89,7 @@ def _portfolio(task: Task, best: _Best) -> None:
         if best.done():
             return
     hint = best.sequence if best.sequence is not None else best.least
-    engine = start(replace(task, hint=hint if hint and is_staged(hint) else None))
+    engine = start(replace(task, hint=tuple(staged(task.problem, hint)) if hint else None))
     if engine.feasible:
         best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
     moves = ROUND + 600 * len(task.graph.ops)
@@ -98,7 +98,7 @@ def _portfolio(task: Task, best: _Best) -> None:
     finally:
         if engine.feasible and engine.best_cost < best.cost:
             best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
-    # What any baseline can do, auto can; DTR's schedules may even leave the class in which nothing was found.
+    # What any baseline can do, auto can.
     for planner in LAST if best.sequence is None and len(task.graph.ops) <= MOST_OPS_FOR_LAST else ():
         try:
             best.offer(planner(task).sequence)
@@ -121,7 +121,8 @@ def _take_turns(task: Task, best: _Best, engine: Search, moves: int) -> None:
         best.offer(tuple(sequence_of_decisions(task.problem, engine.least)))
     if highs.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF:
         prover = start(task)
-        for step in refine(task, prover, best.sequence, GAP):
+        known = tuple(staged(task.problem, best.sequence)) if best.sequence is not None else None
+        for step in refine(task, prover, known, GAP):
             if step.infeasible:
                 best.proven_infeasible = True
                 return

@@ -133,6 +133,23 @@ def is_staged(sequence: Sequence[int]) -> bool:
     return True
 
 
+def staged(problem: Problem, sequence: Sequence[int]) -> list[int]:
+    """Return the schedule of the class that keeps across stages what `sequence`, of whatever class, keeps."""
+    if is_staged(sequence):
+        return list(sequence)
+    n = len(problem.cost)
+    kept: list[set[int]] = [set() for _ in range(n + 1)]
+    needed: set[int] = set(problem.results)
+    first = {i: at for at, i in reversed(list(enumerate(sequence)))}
+    stage_end = {at: i for i, at in first.items()}
+    for at in range(len(sequence) - 1, -1, -1):
+        if at in stage_end:
+            kept[stage_end[at] + 1] = set(needed)
+        needed.difference_update(problem.outputs[sequence[at]])
+        needed.update(problem.inputs[sequence[at]])
+    return sequence_of_kept(problem, kept)
+
+
 def drop_unless(problem: Problem, kept: Iterable[int]) -> list[Decision]:
     """Return decisions that let forward values go after their last forward use, `kept` apart."""
     keep = set(kept)
