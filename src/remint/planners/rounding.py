@@ -21,6 +21,7 @@ ALLOWANCE = 0.9
 THRESHOLDS = (0.5, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9)
 MOST_OPS = 700
 REPAIR_MOVES = 200_000
+LP_PART = 0.5  # of the time, so that there is some left to repair
 
 
 def rounding(task: Task) -> Outcome:
@@ -35,7 +36,12 @@ def rounding(task: Task) -> Outcome:
 
 def rounding_repair(task: Task) -> Outcome:
     """Round the relaxation and repair the schedule by local search."""
-    schedules, bound = _rounded(task)
+    try:
+        schedules, bound = _rounded(task, part=LP_PART)
+    except Infeasible as failure:
+        if failure.proven:
+            raise
+        schedules, bound = [], task.graph.cost
     engine = start(task)
     if schedules:
         nearest = min(schedules, key=lambda plan: (max(0, plan.peak_bytes - task.budget), plan.cost))
@@ -44,7 +50,7 @@ def rounding_repair(task: Task) -> Outcome:
     return replace(finish(task, engine), bound=bound)
 
 
-def _rounded(task: Task) -> tuple[list[Plan], float]:
+def _rounded(task: Task, part: float = 1.0) -> tuple[list[Plan], float]:
     problem, graph = task.problem, task.graph
     if len(graph.ops) > MOST_OPS:
         raise Infeasible(f"the program of {len(graph.ops)} ops is too large to build (over {MOST_OPS}): use auto")
@@ -55,7 +61,7 @@ def _rounded(task: Task) -> tuple[list[Plan], float]:
     program = None
     for budget in (int(task.budget * ALLOWANCE), task.budget):
         program = Program(problem, budget, all_stages(problem))
-        solution = solve(program, relaxed=True, seconds=task.left())
+        solution = solve(program, relaxed=True, seconds=part * task.left())
         if budget == task.budget and solution.infeasible:
             raise Infeasible("even the relaxation has no solution", proven=True)
         if budget == task.budget:
