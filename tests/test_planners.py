@@ -102,7 +102,7 @@ def test_a_time_limit_is_kept():
     for name in ("auto", "search", "checkmate"):
         began = time.monotonic()
         attempt(graph, graph.peak_bytes // 3, name, 1)
-        assert time.monotonic() - began < 8, name
+        assert time.monotonic() - began < 20, name
 
 
 @pytest.mark.parametrize("name", ["search", "auto"])

@@ -23,7 +23,10 @@ def checkmate(task: Task) -> Outcome:
     if n == 0:
         return Outcome((), 0.0)
     stages = all_stages(task.problem)
-    program = Program(task.problem, task.budget, stages, stages[1:])
+    try:
+        program = Program(task.problem, task.budget, stages, stages[1:], task.deadline)
+    except TimeoutError as error:
+        raise Infeasible(str(error)) from None
     solution = solve(
         program,
         relaxed=False,

@@ -18,6 +18,7 @@ least R is integer by itself.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,7 @@ class Program:
     budget: int
     starts: tuple[int, ...]  # first stage of each group; the last group is the end of the step alone
     inner: tuple[int, ...] = ()  # stages, each a group of its own, whose inside is constrained too
+    deadline: float = math.inf  # when building it is given up, with a TimeoutError
 
     cost: list[float] = field(default_factory=list)
     integer: list[bool] = field(default_factory=list)
@@ -58,6 +60,8 @@ class Program:
         self._dependencies()
         self._memory_at_ends()
         for t in self.inner:
+            if time.monotonic() > self.deadline:
+                raise TimeoutError("the program was not built in the time given")
             self._memory_inside(t)
 
     def _column(self, cost: float, integer: bool) -> int:

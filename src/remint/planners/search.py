@@ -81,13 +81,14 @@ def run(task: Task, engine: Search, moves: int, *, target: float = -math.inf, bo
     """Make moves in slices, so that the deadline and Ctrl-C are met in between; stop at cost `target`."""
     end = engine.moves + moves
     told = math.inf
-    while engine.moves < end and task.left() > 0:
-        engine.run(min(SLICE, end - engine.moves))
+    piece = max(100, min(SLICE, SLICE * 1000 // max(1, len(task.graph.ops))))
+    while True:
         if engine.feasible and engine.best_cost < told:
             told = engine.best_cost
             task.report("search", told, bound)
-        if engine.feasible and engine.best_cost <= target:
+        if (engine.feasible and engine.best_cost <= target) or engine.moves >= end or task.left() == 0:
             return
+        engine.run(min(piece, end - engine.moves))
 
 
 def finish(task: Task, engine: Search) -> Outcome:
