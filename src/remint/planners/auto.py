@@ -30,9 +30,9 @@ ROUND = 60_000
 # Where the clock binds, the first search gets this part of the time, and each later turn that one.
 FIRST_PART, TURN_PART = 0.2, 0.1
 QUICK: tuple[Planner, ...] = (keep, chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
-LAST: tuple[Planner, ...] = (drop, griewank, griewank_ap, chain)
-MOST_OPS_FOR_LAST = 1000
-MOST_OPS_FOR_CHEN = 4000
+LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
+MOST_OPS_FOR_LAST = 3000
+MOST_OPS_FOR_QUICK = 1500
 MOST_OPS_FOR_PROOF = 8000
 
 
@@ -79,7 +79,7 @@ def auto(task: Task) -> Outcome:
 def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
-    large = len(task.graph.ops) > MOST_OPS_FOR_CHEN
+    large = len(task.graph.ops) > MOST_OPS_FOR_QUICK
     for planner in QUICK[:1] if large else QUICK:
         try:
             best.offer(planner(task).sequence)
