@@ -43,10 +43,12 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
   }
   Bytes nbytes = 0;
   for (const Output& output : description.outputs) {
-    if (output.takes_over == kNone) {
-      nbytes += output.nbytes;
-    } else {
-      before_write(description.inputs[output.takes_over]);
+    if (output.takes_over == kNone) nbytes += output.nbytes;
+  }
+  // Pinning what was made from one written input can pin another, so as often as there are outputs.
+  for (std::size_t round = 0; round < description.outputs.size(); ++round) {
+    for (const Output& output : description.outputs) {
+      if (output.takes_over != kNone) before_write(description.inputs[output.takes_over]);
     }
   }
   acquire(description.inputs, description.cost, nbytes);
@@ -102,6 +104,10 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
   statistics_.computed += description.cost;
   ++statistics_.num_ops;
   if (!outputs.empty()) note('C', records_.value(outputs[0]).tag);
+  bool once = false;  // the op wrote over what cannot be made again: it can never run again
+  for (const Output& output : description.outputs) {
+    once = once || (output.takes_over != kNone && storage_of(description.inputs[output.takes_over]).pinned);
+  }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const Output& output = description.outputs[k];
     Value& value = records_.value(outputs[k]);
@@ -125,10 +131,20 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
       policy_->touched(value.storage);
     }
   }
+  if (once) {
+    for (ValueId output : outputs) {
+      if (records_.storage(records_.value(output).storage).resident)
+        pin_storage(records_.value(output).storage);
+    }
+  }
   free_running_blocks();
   sample();
   abandon();
   for (ValueId output : outputs) access(records_.value(output).storage);
+  // The bytes of one output can have gone on to another one at once.
+  for (ValueId output : outputs) {
+    if (storage_of(output).references == 0) collect(records_.value(output).storage);
+  }
 }
 
 void Engine::abandon() {
@@ -174,13 +190,15 @@ void Engine::place(Nanoseconds cost, Bytes nbytes) {
 void Engine::check() const {
   auto fail = [](const std::string& what) { throw std::logic_error("engine: " + what); };
   memory_->check();
+  const auto* arena = dynamic_cast<const Arena*>(memory_.get());
   if (memory_->used() > memory_->budget()) fail("the budget is exceeded");
   Bytes resident = 0;
   Bytes pinned = 0;
   for (StorageId id = 0; id < records_.num_storage_slots(); ++id) {
     const Storage& s = records_.storage(id);
     if (!s.in_use) continue;
-    if (s.resident) resident += memory_->footprint(s.nbytes);
+    // A block can be larger than its storage: a kernel may ask for more than the output needs.
+    if (s.resident) resident += arena != nullptr ? arena->block(s.block).nbytes : s.nbytes;
     if (s.pinned) pinned += s.nbytes;
     if (s.locks != 0) fail("a lock was left behind");
     const bool candidate = s.resident && !s.pinned;

@@ -200,6 +200,7 @@ class Engine {
   void let_go(StorageId id);
   void collect(StorageId id);
   void pin_storage(StorageId id);
+  void forget_recipe(ValueId value);
   void try_banish(StorageId id);
   void free_running_blocks();
   void note(char kind, std::uint64_t tag) {

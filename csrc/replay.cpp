@@ -4,7 +4,7 @@
 // each by a frame of its own on top. On the arena, when the op on top runs out of memory, the waiting frames
 // give up their locks once: what they hold can then be evicted, and they look for their inputs again when it
 // is their turn. Each frame gives up at most once, so this ends.
-#include <cassert>
+#include <stdexcept>
 
 #include "engine.h"
 
@@ -64,7 +64,7 @@ bool Engine::wait_for_input(Frame& frame) {
     Frame maker;
     maker.op = records_.value(missing).op;
     maker.target = missing;
-    assert(maker.op != kNone);
+    if (maker.op == kNone) throw std::logic_error("engine: a value that nothing can make is missing");
     frames_.push_back(maker);
     return true;
   }
