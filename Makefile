@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CORE_SOURCES := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h)
+CORE_SOURCES := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h csrc/torch/*.cpp csrc/torch/*.h)
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: setup demo test check bench sanitize format clean

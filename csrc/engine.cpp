@@ -18,7 +18,11 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, con
 ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {
   // Constants live long: they stand with what is expensive.
   end_ = options_.partition ? End::kHigh : End::kLow;
-  const BlockId block = allocate(nbytes);
+  const bool elsewhere = nbytes == 0 && !options_.reference;
+  return adopt_constant(elsewhere ? kNone : allocate(nbytes), nbytes, tag);
+}
+
+ValueId Engine::adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag) {
   const StorageId id = records_.add_storage(nbytes);
   const ValueId value = records_.add_value(id, tag);
   Storage& s = records_.storage(id);
@@ -27,8 +31,10 @@ ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {
   s.last = clock_;
   s.resident = true;
   s.block = block;
-  memory_->own(block, id);
-  running_.clear();
+  if (block != kNone) {
+    memory_->own(block, id);
+    forget_running(block);
+  }
   records_.value(value).defined = true;
   pin_storage(id);
   note('C', tag);
@@ -75,6 +81,7 @@ void Engine::run_reference(const OpDescription& description, std::vector<ValueId
 }
 
 void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes) {
+  if (!retired_.empty()) settle();
   acquired_ = inputs;
   frames_.emplace_back();
   drive();
@@ -83,22 +90,31 @@ void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes
 
 void Engine::commit(const OpDescription& description, const std::vector<BlockId>& blocks,
                     std::vector<ValueId>& outputs) {
-  const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
-  add_outputs(op, description, outputs);
   clock_ += description.cost;
   statistics_.computed += description.cost;
   ++statistics_.num_ops;
+  // An op that only reads is never needed again.
+  if (description.outputs.empty()) {
+    outputs.clear();
+    sample();
+    abandon();
+    return;
+  }
+  const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
+  add_outputs(op, description, outputs);
   if (!outputs.empty()) note('C', records_.value(outputs[0]).tag);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const Output& output = description.outputs[k];
     Value& value = records_.value(outputs[k]);
     value.defined = true;
-    if (output.takes_over != kNone) {
+    if (output.takes_over != kNone || output.replaces != kNone) {
       // The program's tensors move along: they all see what was written.
-      Storage& ghost = storage_of(description.inputs[output.takes_over]);
+      const ValueId written =
+          output.replaces != kNone ? output.replaces : description.inputs[output.takes_over];
+      Storage& ghost = storage_of(written);
       records_.storage(value.storage).references += ghost.references;
       ghost.references = 0;
-      take_over(description.inputs[output.takes_over], outputs[k]);
+      take_over(written, outputs[k], output.replaces == kNone);
     } else if (output.alias == kNone) {
       make_resident(value.storage, blocks[k]);
     } else {
@@ -109,6 +125,9 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
   sample();
   abandon();
   for (ValueId output : outputs) access(records_.value(output).storage);
+  if (records_.op(op).depth > options_.max_depth) {
+    for (ValueId output : outputs) pin_storage(records_.value(output).storage);
+  }
 }
 
 void Engine::abandon() {
@@ -160,7 +179,7 @@ void Engine::check() const {
   for (StorageId id = 0; id < records_.num_storage_slots(); ++id) {
     const Storage& s = records_.storage(id);
     if (!s.in_use) continue;
-    if (s.resident) resident += memory_->footprint(s.nbytes);
+    if (s.resident && (s.block != kNone || options_.reference)) resident += memory_->footprint(s.nbytes);
     if (s.pinned) pinned += s.nbytes;
     if (s.locks != 0) fail("a lock was left behind");
     const bool candidate = s.resident && !s.pinned;

@@ -50,6 +50,7 @@ struct Output {
   std::uint64_t tag = 0;
   std::uint32_t alias = kNone;       // the input whose storage it is a view of
   std::uint32_t takes_over = kNone;  // the input whose bytes it takes over: an in-place op
+  ValueId replaces = kNone;          // the value it overwrites whole, without reading it
 };
 
 struct OpDescription {
@@ -67,6 +68,9 @@ struct EngineOptions {
   Deallocation deallocation = Deallocation::kEager;
   bool reference = false;
   bool partition = false;  // cheap and expensive bytes at two ends of the arena
+  // What would take a chain of more ops than this to make again is pinned: records do not grow with a long
+  // loop.
+  std::uint32_t max_depth = 10000;
   // Rematerialization beyond this raises Thrash.
   Nanoseconds max_rematerialized = std::numeric_limits<Nanoseconds>::max();
 };
@@ -99,8 +103,11 @@ class Engine {
   Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, const std::string& policy,
          const PolicyOptions& policy_options, Device& device);
 
-  // Bytes that the program owns and that cannot be made again. They are pinned.
+  // Bytes that the program owns and that cannot be made again. They are pinned. On the arena, a constant of
+  // no bytes stands for memory elsewhere: it has no block.
   ValueId add_constant(Bytes nbytes, std::uint64_t tag);
+  // The same, in a block that is there already: one that was kept, or of the op that is running.
+  ValueId adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag);
 
   // Runs an op of the program; `outputs` gets its values.
   void run(const OpDescription& description, std::vector<ValueId>& outputs);
@@ -112,24 +119,41 @@ class Engine {
   BlockId allocate(Bytes nbytes);
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);
+  // Memory that belongs to no op: asked for between ops, or of an op that is running and outlives it.
+  BlockId allocate_kept(Bytes nbytes);
+  void keep(BlockId block);
+  void free_kept(BlockId block, Bytes nbytes);
   void commit(const OpDescription& description, const std::vector<BlockId>& blocks,
               std::vector<ValueId>& outputs);
   void abandon();
 
   // To be called before `acquire` for every value that the op writes in place. If its bytes cannot be made
-  // again, what was computed from them is made and pinned, so that no recipe ever sees what is written.
+  // again, what the program holds and was computed from them is made and pinned, so that no recipe ever sees
+  // what is written.
   void before_write(ValueId value);
 
-  // The program drops one of its references to the storage of `value`.
+  // The program holds this constant no more, but recipes read its `nbytes`. Before the next op, what the
+  // program holds and was computed from it is pinned instead, if that takes no more bytes.
+  void retire(ValueId value, Bytes nbytes) { retired_.emplace_back(records_.value(value).storage, nbytes); }
+
+  // The program gets one more reference to the storage of `value`, or drops one.
+  void retain(ValueId value) { ++storage_of(value).references; }
   void release(ValueId value);
 
   // Makes `value` resident, now or from now on.
   void materialize(ValueId value);
   void pin(ValueId value);
+  // Drops the bytes of `value`, or of all that can be made again; false if they cannot be dropped.
+  bool evict_value(ValueId value);
+  void evict_all();
+  // The bytes of `value`, which are resident, are elsewhere from now on: it becomes a constant without a
+  // block.
+  void move_out(ValueId value);
 
   bool defined(ValueId value) const { return records_.value(value).defined; }
 
   const Records& records() const { return records_; }
+  void note_dropped(Records::Dropped* dropped) { records_.note_dropped(dropped); }
   Memory& memory() { return *memory_; }
   const Statistics& statistics() const { return statistics_; }
   std::uint64_t num_scores() const { return policy_->num_scores(); }
@@ -177,7 +201,7 @@ class Engine {
   void run_reference(const OpDescription& description, std::vector<ValueId>& outputs);
   void add_outputs(OpId op, const OpDescription& description, std::vector<ValueId>& outputs);
   void define_outputs(OpId op, ValueId target, const std::vector<BlockId>& blocks);
-  void take_over(ValueId from, ValueId to);
+  void take_over(ValueId from, ValueId to, bool keep_pinned);
   void place(Nanoseconds cost, Bytes nbytes);
 
   void lock(StorageId id);
@@ -193,7 +217,10 @@ class Engine {
   void collect(StorageId id);
   void pin_storage(StorageId id);
   void try_banish(StorageId id);
+  std::vector<StorageId> held_descendants(StorageId id);
+  void settle();
   void free_running_blocks();
+  void forget_running(BlockId block);
   void note(char kind, std::uint64_t tag) {
     if (events_ != nullptr) events_->push_back({kind, tag});
   }
@@ -220,6 +247,7 @@ class Engine {
   std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<StorageId> victims_;
+  std::vector<std::pair<StorageId, Bytes>> retired_;
 
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;

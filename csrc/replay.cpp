@@ -103,11 +103,13 @@ void Engine::execute_once(const Frame& frame) {
     running_.clear();
   } else {
     place(op.cost, nbytes);
-    // An in-place op needs a copy of what it writes if others wait for that.
+    // An in-place op needs a copy of what it writes if others wait for that, or if what it makes is not
+    // wanted.
     for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
-      if (op.takes_over[k] == kNone || op.outputs[k] == kNone) continue;
+      if (op.takes_over[k] == kNone) continue;
       const Storage& written = storage_of(op.inputs[op.takes_over[k]].value);
-      if (written.locks > 1 || written.pinned) blocks[k] = allocate(storage_of(op.outputs[k]).nbytes);
+      const bool wanted = op.outputs[k] != kNone && !defined(op.outputs[k]);
+      if (!wanted || written.locks > 1 || written.pinned) blocks[k] = allocate(written.nbytes);
     }
     device_.run(*this, op, blocks);
   }
@@ -143,7 +145,7 @@ void Engine::define_outputs(OpId id, ValueId target, const std::vector<BlockId>&
     if (s.resident) return;
     const std::uint32_t source = k < op.takes_over.size() ? op.takes_over[k] : kNone;
     if (source != kNone && blocks[k] == kNone) {
-      take_over(op.inputs[source].value, output);
+      take_over(op.inputs[source].value, output, true);
     } else {
       make_resident(value.storage, options_.reference ? kNone : blocks[k]);
     }
