@@ -9,6 +9,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -71,19 +72,25 @@ void interpose(const c10::OperatorHandle& op) {
       "remint"));
 }
 
+// Ops can be registered at any time. Their kernels come after their names, so it is the next budget that looks.
+std::atomic<bool> any_new{true};
+
+class Listener final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle&) override { any_new = true; }
+  void onOperatorDeregistered(const c10::OperatorHandle&) override {}
+};
+
 }  // namespace
 
 void interpose_all() {
   static std::mutex mutex;
-  static std::size_t seen = 0;
   std::lock_guard<std::mutex> lock(mutex);
+  if (!any_new.exchange(false)) return;
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-  const std::vector<c10::OperatorName> names = dispatcher.getAllOpNames();
-  if (names.size() == seen) return;
-  for (const c10::OperatorName& name : names) {
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (auto op = dispatcher.findSchema(name)) interpose(*op);
   }
-  seen = names.size();
 }
 
 void install() {
@@ -91,6 +98,7 @@ void install() {
   std::call_once(once, [] {
     ordinary = c10::GetAllocator(c10::DeviceType::CPU);
     c10::SetAllocator(c10::DeviceType::CPU, new BudgetAllocator(), /*priority=*/1);
+    handles().push_back(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
     handles().push_back(c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&boxed>(), "remint"));
   });

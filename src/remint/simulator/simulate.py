@@ -18,9 +18,7 @@ Inplace = Literal["copy", "ghost"]
 
 def policy_names(memory: Memory = "arena") -> tuple[str, ...]:
     """Return the names of all policies that work on `memory`."""
-    return tuple(
-        name for name in _core.policy_names() if memory == "arena" or not _core.policy_needs_arena(name)
-    )
+    return tuple(name for name in _core.policy_names() if memory == "arena" or not _core.policy_needs_arena(name))
 
 
 def simulate(

@@ -83,9 +83,7 @@ def sweep(
     if jobs < 1:
         raise ValueError(f"jobs is 1 or more, not {jobs}")
     named = _named_traces(traces)
-    names = (
-        policy_names(memory) if policies == "all" else [policies] if isinstance(policies, str) else policies
-    )
+    names = policy_names(memory) if policies == "all" else [policies] if isinstance(policies, str) else policies
     cases = [(name, policy, budget) for name in named for policy in names for budget in budgets]
     # A sweep that cannot be right fails before it starts.
     for name, trace in named.items():
