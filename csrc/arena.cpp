@@ -70,6 +70,36 @@ void Arena::free(BlockId id, Bytes) {
   add_free(id);
 }
 
+bool Arena::slide_down(BlockId id) {
+  const BlockId gap = blocks_[id].previous;
+  if (gap == kNone || !blocks_[gap].free()) return false;
+  remove_free(gap);
+  // The two change places.
+  const BlockId below = blocks_[gap].previous;
+  const BlockId above = blocks_[id].next;
+  blocks_[id].address = blocks_[gap].address;
+  blocks_[gap].address = blocks_[id].address + blocks_[id].nbytes;
+  blocks_[id].previous = below;
+  blocks_[id].next = gap;
+  blocks_[gap].previous = id;
+  blocks_[gap].next = above;
+  if (below == kNone) {
+    first_ = id;
+  } else {
+    blocks_[below].next = id;
+  }
+  if (above != kNone) {
+    blocks_[above].previous = gap;
+    if (blocks_[above].free()) {
+      remove_free(above);
+      blocks_[gap].nbytes += blocks_[above].nbytes;
+      erase(above);
+    }
+  }
+  add_free(gap);
+  return true;
+}
+
 Bytes Arena::adjacent_free(BlockId id) const {
   Bytes sum = 0;
   for (BlockId beside : {blocks_[id].previous, blocks_[id].next}) {

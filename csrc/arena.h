@@ -38,6 +38,9 @@ class Arena final : public Memory {
   // Allocates from `block`, which is free and large enough.
   BlockId allocate_in(BlockId block, Bytes nbytes, End end);
 
+  // Moves `block` down into the free bytes right below it, if there are any; false if not. Its id stays.
+  bool slide_down(BlockId block);
+
   const Block& block(BlockId id) const { return blocks_[id]; }
   BlockId first() const { return first_; }
   Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }

@@ -43,6 +43,8 @@ class Device {
   virtual void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) = 0;
   virtual void evicted(StorageId) {}
   virtual void materialized(StorageId) {}
+  // The storage stands at another address of the arena now; its bytes are still at `from`, and may overlap.
+  virtual void moved(StorageId, Bytes from) { (void)from; }
 };
 
 struct Output {
@@ -80,6 +82,7 @@ struct Statistics {
   std::uint64_t num_evictions = 0;
   std::uint64_t num_rematerializations = 0;
   std::uint64_t num_searches = 0;
+  std::uint64_t num_moves = 0;
   Nanoseconds computed = 0;  // by ops of the program, once each
   Nanoseconds rematerialized = 0;
   Nanoseconds searching = 0;  // real time
@@ -117,6 +120,9 @@ class Engine {
   void acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes);
   // Memory for the op that is running. Throws OutOfMemory.
   BlockId allocate(Bytes nbytes);
+  // The last resort for an op that ran out of memory, before it is tried again: everything else that can be made again
+  // goes, and what stays stands together. Between `acquire` and the kernel, when nobody knows the inputs' addresses.
+  void make_room();
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);
   // Memory that belongs to no op: asked for between ops, or of an op that is running and outlives it.
@@ -143,6 +149,8 @@ class Engine {
   // Makes `value` resident, now or from now on.
   void materialize(ValueId value);
   void pin(ValueId value);
+  // Its address is known elsewhere: it is never moved.
+  void fix(ValueId value) { storage_of(value).fixed = true; }
   // Drops the bytes of `value`, or of all that can be made again; false if they cannot be dropped.
   bool evict_value(ValueId value);
   void evict_all();
@@ -178,7 +186,7 @@ class Engine {
     std::uint32_t cursor = 0;
     bool program = false;  // the op runs for the first time
     bool entered = false;
-    bool relaxed = false;  // its locks were given up once
+    bool relaxed = false;  // its locks were given up before
   };
 
   Storage& storage_of(ValueId value) { return records_.storage(records_.value(value).storage); }
@@ -212,7 +220,8 @@ class Engine {
   void make_resident(StorageId id, BlockId block);
   void drop_bytes(StorageId id);
   void evict(StorageId id);
-  void evict_for(Bytes nbytes);
+  bool evict_for(Bytes nbytes);
+  bool compact(bool locked);
   void let_go(StorageId id);
   void collect(StorageId id);
   void pin_storage(StorageId id);
@@ -247,6 +256,7 @@ class Engine {
   std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<StorageId> victims_;
+  Bytes last_refused_ = 0;
   std::vector<std::pair<StorageId, Bytes>> retired_;
 
   Statistics statistics_;

@@ -64,6 +64,7 @@ void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
   h.block = g.block;
   h.resident = true;
   h.constant = g.constant && keep_pinned;
+  h.fixed = g.fixed;
   if (h.block != kNone) memory_->own(h.block, heir);
   g.block = kNone;
   g.resident = false;
@@ -85,8 +86,14 @@ void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
 
 BlockId Engine::allocate(Bytes nbytes) {
   BlockId block = memory_->allocate(nbytes, end_);
-  while (block == kNone) {
-    evict_for(nbytes);
+  for (int last_resort = 0; block == kNone;) {
+    if (!evict_for(nbytes)) {
+      // What cannot be evicted may stand in the way of enough bytes in one piece: move it. If locks still are in the
+      // way, do without everything that can be made again.
+      if (last_resort == 1) evict_all();
+      if (last_resort == 2 || !compact(false)) throw OutOfMemory(nbytes, memory_->used(), memory_->budget());
+      ++last_resort;
+    }
     block = memory_->allocate(nbytes, end_);
   }
   running_.emplace_back(block, nbytes);
@@ -99,6 +106,11 @@ void Engine::free(BlockId block) {
   assert(taken != running_.rend());
   memory_->free(block, taken->second);
   running_.erase(std::next(taken).base());
+}
+
+void Engine::make_room() {
+  evict_all();
+  compact(true);
 }
 
 BlockId Engine::allocate_kept(Bytes nbytes) {
@@ -127,7 +139,8 @@ void Engine::free_running_blocks() {
   running_.clear();
 }
 
-void Engine::evict_for(Bytes nbytes) {
+// False if the policy finds nothing to evict.
+bool Engine::evict_for(Bytes nbytes) {
   const auto started = std::chrono::steady_clock::now();
   ++statistics_.num_searches;
   statistics_.unusable_bytes += static_cast<double>(memory_->budget() - memory_->used());
@@ -136,11 +149,33 @@ void Engine::evict_for(Bytes nbytes) {
   statistics_.searching +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started)
           .count();
-  if (victims_.empty()) throw OutOfMemory(nbytes, memory_->used(), memory_->budget());
+  if (victims_.empty()) return false;
   for (std::size_t i = 0; i < victims_.size(); ++i) {
     // Evicting one can free another for good.
     if (records_.storage(victims_[i]).in_use && records_.storage(victims_[i]).resident) evict(victims_[i]);
   }
+  return true;
+}
+
+// Slides everything that may be moved towards the low end of the arena; false if there is no arena. What is locked may be
+// in use by a kernel, unless the caller knows better.
+bool Engine::compact(bool locked) {
+  auto* arena = dynamic_cast<Arena*>(memory_.get());
+  if (arena == nullptr) return false;
+  const auto started = std::chrono::steady_clock::now();
+  for (BlockId id = arena->first(); id != kNone; id = arena->block(id).next) {
+    const Arena::Block& block = arena->block(id);
+    if (block.free() || block.owner == Arena::kRunning) continue;
+    const StorageId owner = block.owner;
+    const Storage& s = records_.storage(owner);
+    const Bytes from = block.address;
+    if ((s.locks > 0 && !locked) || s.fixed || !arena->slide_down(id)) continue;
+    ++statistics_.num_moves;
+    device_.moved(owner, from);
+  }
+  statistics_.searching +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started).count();
+  return true;
 }
 
 void Engine::drop_bytes(StorageId id) {

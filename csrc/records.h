@@ -30,6 +30,7 @@ struct Storage {
   bool resident = false;
   bool pinned = false;
   bool constant = false;
+  bool fixed = false;           // its address is known elsewhere: it is never moved
   bool let_go_late = false;     // the program let go of it while it was locked
   std::vector<ValueId> values;  // root first
 };

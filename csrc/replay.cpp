@@ -2,8 +2,9 @@
 //
 // A frame is an op that waits. It locks the inputs that are there, then has the missing ones made one by one,
 // each by a frame of its own on top. On the arena, when the op on top runs out of memory, the waiting frames
-// give up their locks once: what they hold can then be evicted, and they look for their inputs again when it
-// is their turn. Each frame gives up at most once, so this ends.
+// give up their locks: what they hold can then be evicted, and they look for their inputs again when it is their turn.
+// Two inputs of which each needs the other's bytes to be made could go on like that for ever, so there is a limit to
+// what is run again for one op of the program.
 #include <cassert>
 
 #include "engine.h"
@@ -11,10 +12,14 @@
 namespace remint {
 
 void Engine::drive() {
+  const std::uint64_t limit = statistics_.num_rematerializations + 256 + 16 * records_.num_storages();
   try {
     while (!frames_.empty()) {
       Frame& frame = frames_.back();
-      if (!frame.entered) enter(frame, true);
+      if (!frame.entered) {
+        if (frame.relaxed) held_.resize(frame.first_held);
+        enter(frame, !frame.relaxed);
+      }
       if (wait_for_input(frame)) continue;
       if (frame.op == kNone) {
         // The locks stay until commit or abandon.
@@ -28,6 +33,9 @@ void Engine::drive() {
       held_.resize(done.first_held);
       frames_.pop_back();
       if (statistics_.rematerialized > options_.max_rematerialized) throw Thrash();
+      if (!options_.reference && statistics_.num_rematerializations > limit) {
+        throw OutOfMemory(last_refused_, memory_->used(), memory_->budget());
+      }
     }
   } catch (...) {
     unwind();
@@ -78,13 +86,17 @@ void Engine::execute(const Frame& frame) {
     execute_once(frame);
     return;
   }
-  for (;;) {
+  for (bool made_room = false;;) {
     try {
       execute_once(frame);
       return;
-    } catch (const OutOfMemory&) {
+    } catch (const OutOfMemory& error) {
+      last_refused_ = error.requested;
       free_running_blocks();
-      if (!relax_waiting_frames()) throw;
+      if (relax_waiting_frames()) continue;
+      if (made_room) throw;
+      made_room = true;
+      make_room();
     }
   }
 }
@@ -161,20 +173,20 @@ void Engine::define_outputs(OpId id, ValueId target, const std::vector<BlockId>&
   define(wanted);
 }
 
-// Every waiting frame that has not yet done so gives up its locks; false if none had any to give.
+// Every waiting frame gives up its locks; false if none had any to give.
 bool Engine::relax_waiting_frames() {
   bool any = false;
   for (std::size_t f = 0; f + 1 < frames_.size(); ++f) {
     Frame& frame = frames_[f];
-    if (frame.relaxed) continue;
+    if (!frame.entered) continue;
     frame.relaxed = true;
+    frame.entered = false;
     for (std::size_t i = 0; i < num_inputs(frame); ++i) {
       if (held_[frame.first_held + i] == 0) continue;
       held_[frame.first_held + i] = 0;
       unlock(records_.value(input(frame, i)).storage);
       any = true;
     }
-    frame.cursor = 0;
   }
   return any;
 }

@@ -85,7 +85,7 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
     const Nanoseconds searching = engine_->statistics().searching;
     const Clock::time_point started = Clock::now();
     bookkeeping_ += std::chrono::duration_cast<std::chrono::nanoseconds>(started - entered).count();
-    op.redispatchBoxed(below, stack);
+    run_kernel(facts, below, stack, first);
     cost = since(started) - (engine_->statistics().searching - searching);
   } catch (...) {
     after_failure();
@@ -105,6 +105,39 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   }
   if (options_.check) engine_->check();
   bookkeeping_ += since(left);
+}
+
+// Runs the kernel. If it runs out of memory before it has written anything, everything else makes room and it is tried
+// once more.
+void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, std::size_t first) {
+  const bool tight = 2 * engine_->memory().used() > options_.budget;
+  const bool again = tight && !op.writes_any && op.statistics < 0 && recordable_;
+  if (!again) {
+    op.handle.redispatchBoxed(keys, stack);
+    return;
+  }
+  const torch::jit::Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
+  std::unique_ptr<RandomState> random;
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  if (op.seeded && op.generator < 0) random = RandomState::of(generator);
+  retry_ = op.generator < 0;
+  try {
+    op.handle.redispatchBoxed(keys, stack);
+    retry_ = false;
+    return;
+  } catch (const OutOfMemory&) {
+    if (!retry_) throw;
+    retry_ = false;
+  } catch (...) {
+    retry_ = false;
+    throw;
+  }
+  keep_running({});
+  if (random != nullptr) random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
+  stack->resize(std::min(stack->size(), first));
+  stack->insert(stack->end(), arguments.begin(), arguments.end());
+  engine_->make_room();
+  op.handle.redispatchBoxed(keys, stack);
 }
 
 void Session::look_at(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {
@@ -233,8 +266,11 @@ void Session::prepare_writes(const Operator& op) {
   };
   for (Touched& touched : touched_) {
     if (touched.write == Operator::Write::kNo) continue;
+    const bool known_elsewhere =
+        touched.held == nullptr ||
+        engine_->records().storage(engine_->records().value(touched.value).storage).fixed;
     if (touched.write == Operator::Write::kOverwrites &&
-        (!touched.whole || touched.read || touched.held == nullptr)) {
+        (!touched.whole || touched.read || known_elsewhere)) {
       touched.write = Operator::Write::kInPlace;
     }
     // What is made from bytes that change here and cannot be made again cannot be made again either.

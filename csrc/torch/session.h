@@ -148,6 +148,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) override;
   void evicted(StorageId storage) override;
   void materialized(StorageId storage) override;
+  void moved(StorageId storage, Bytes from) override;
 
   // Steps of `run`.
   void look_at(const Operator& op, const torch::jit::Stack& stack, std::size_t first);
@@ -159,6 +160,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
                                        const torch::jit::Stack& stack, std::size_t first);
   Bytes commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
                std::size_t first, Nanoseconds cost);
+  void run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, std::size_t first);
   void after_failure();
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);
@@ -185,6 +187,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   bool replaying_ = false;  // an op is running again
   bool closed_ = false;
   bool may_spill_ = false;
+  bool retry_ = false;  // the kernel is run once more if it runs out of memory
   bool warned_ = false;
   std::shared_ptr<Region> region_;
   std::unique_ptr<Engine> engine_;

@@ -65,7 +65,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
       block = engine_->allocate(size);
     }
   } catch (const OutOfMemory& error) {
-    if (replaying_ && !may_spill_) throw;
+    if ((replaying_ && !may_spill_) || retry_) throw;
     if (options_.spill) return spill(nbytes);
     fail(error);
   }
@@ -129,6 +129,11 @@ void Session::materialized(StorageId id) {
   pointer.release_context();
   pointer = c10::DataPtr(address_of(id), held, &held_deleter, kCpu);
   storage->clear_data_ptr_access_error_msg_();
+}
+
+void Session::moved(StorageId id, Bytes from) {
+  std::memmove(address_of(id), region_->at(from), static_cast<std::size_t>(engine_->records().storage(id).nbytes));
+  materialized(id);
 }
 
 // Runs an op again: the same kernel, on tensors that look the same, with the same random numbers, as much out

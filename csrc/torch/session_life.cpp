@@ -142,6 +142,7 @@ void Session::pin_held(Held* held, Why why) {
   const StorageId id = engine_->records().value(held->value).storage;
   if (held->why == Why::kNone) held->why = why;
   if (!engine_->records().storage(id).pinned) engine_->pin(held->value);
+  if (why == Why::kHandedOut || why == Why::kAsked) engine_->fix(held->value);
 }
 
 namespace {
