@@ -81,7 +81,7 @@ void Engine::run_reference(const OpDescription& description, std::vector<ValueId
 }
 
 void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes) {
-  if (!retired_.empty()) settle();
+  if (!retired_.empty() && statistics_.num_ops >= next_settled_) settle();
   acquired_ = inputs;
   frames_.emplace_back();
   drive();

@@ -140,7 +140,7 @@ class Engine {
 
   // The program holds this constant no more, but recipes read its `nbytes`. Before the next op, what the
   // program holds and was computed from it is pinned instead, if that takes no more bytes.
-  void retire(ValueId value, Bytes nbytes) { retired_.emplace_back(records_.value(value).storage, nbytes); }
+  void retire(ValueId value, Bytes nbytes) { retire_storage(records_.value(value).storage, nbytes); }
 
   // The program gets one more reference to the storage of `value`, or drops one.
   void retain(ValueId value) { ++storage_of(value).references; }
@@ -189,6 +189,14 @@ class Engine {
     bool relaxed = false;  // its locks were given up before
   };
 
+  // A constant that only recipes still need, and the op count at which to look what holds it.
+  struct Retired {
+    StorageId storage;
+    Bytes nbytes;
+    std::uint64_t due;
+    std::uint64_t wait;
+  };
+
   Storage& storage_of(ValueId value) { return records_.storage(records_.value(value).storage); }
   ValueId input(const Frame& frame, std::size_t i) const {
     return frame.op == kNone ? acquired_[i] : records_.op(frame.op).inputs[i].value;
@@ -227,6 +235,7 @@ class Engine {
   void pin_storage(StorageId id);
   void try_banish(StorageId id);
   std::vector<StorageId> held_descendants(StorageId id);
+  void retire_storage(StorageId id, Bytes nbytes);
   void settle();
   void free_running_blocks();
   void forget_running(BlockId block);
@@ -257,7 +266,8 @@ class Engine {
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<StorageId> victims_;
   Bytes last_refused_ = 0;
-  std::vector<std::pair<StorageId, Bytes>> retired_;
+  std::vector<Retired> retired_;
+  std::uint64_t next_settled_ = 0;  // the earliest due time of retired_
 
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;

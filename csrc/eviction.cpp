@@ -220,7 +220,7 @@ void Engine::let_go(StorageId id) {
       } else if (s.resident && !s.pinned) {
         evict(id);
       } else if (!options_.reference && s.pinned && s.nbytes > 0) {
-        retired_.emplace_back(id, s.nbytes);
+        retire_storage(id, s.nbytes);
       }
       return;
     case Deallocation::kBanish:
@@ -311,23 +311,40 @@ void Engine::before_write(ValueId value) {
   }
 }
 
-// Constants that only recipes still need: pins what was made from them instead, where that takes no more
-// bytes. So a gradient does not stay for the sake of the optimizer state that it went into.
+void Engine::retire_storage(StorageId id, Bytes nbytes) {
+  // In the middle of a step nearly everything was computed from it; what is left of that some ops later counts.
+  constexpr std::uint64_t kWait = 64;
+  const std::uint64_t due = statistics_.num_ops + kWait;
+  if (retired_.empty() || due < next_settled_) next_settled_ = due;
+  retired_.push_back({id, nbytes, due, kWait});
+}
+
+// Constants that only recipes still need: pins what was made from them instead, where that takes no more bytes. So a
+// gradient does not stay for the sake of the optimizer state that it went into.
 void Engine::settle() {
-  std::vector<std::pair<StorageId, Bytes>> retired;
+  std::vector<Retired> retired;
   retired.swap(retired_);
-  for (const auto& [id, nbytes] : retired) {
-    const Storage& s = records_.storage(id);
+  next_settled_ = std::numeric_limits<std::uint64_t>::max();
+  for (Retired& entry : retired) {
+    const Storage& s = records_.storage(entry.storage);
     if (!s.in_use || !s.pinned || s.references > 0 || s.readers == 0) continue;
-    const std::vector<StorageId> held = held_descendants(id);
-    Bytes instead = 0;
-    for (StorageId descendant : held) {
-      if (!records_.storage(descendant).pinned) instead += records_.storage(descendant).nbytes;
+    if (entry.due <= statistics_.num_ops) {
+      const std::vector<StorageId> held = held_descendants(entry.storage);
+      Bytes instead = 0;
+      for (StorageId descendant : held) {
+        if (!records_.storage(descendant).pinned) instead += records_.storage(descendant).nbytes;
+      }
+      if (instead <= entry.nbytes) {
+        for (StorageId descendant : held) {
+          if (records_.storage(descendant).in_use) pin(records_.storage(descendant).values[0]);
+        }
+        continue;
+      }
+      entry.wait *= 2;
+      entry.due = statistics_.num_ops + entry.wait;
     }
-    if (instead > nbytes) continue;
-    for (StorageId descendant : held) {
-      if (records_.storage(descendant).in_use) pin(records_.storage(descendant).values[0]);
-    }
+    next_settled_ = std::min(next_settled_, entry.due);
+    retired_.push_back(entry);
   }
 }
 

@@ -12,7 +12,7 @@
 namespace remint {
 
 void Engine::drive() {
-  const std::uint64_t limit = statistics_.num_rematerializations + 256 + 16 * records_.num_storages();
+  const std::uint64_t limit = statistics_.num_rematerializations + 256 + 256 * records_.num_storages();
   try {
     while (!frames_.empty()) {
       Frame& frame = frames_.back();

@@ -178,7 +178,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void materialize_all();
   void move_out(Held* held);
   [[noreturn]] void fail(const OutOfMemory& error);
-  std::string why_pinned(const Held* held) const;
+  std::string why_pinned(StorageId storage) const;
   c10::DataPtr spill(std::size_t nbytes);
 
   const SessionOptions options_;

@@ -56,8 +56,18 @@ void Session::check() {
   engine_->check();
 }
 
-std::string Session::why_pinned(const Held* held) const {
-  if (held == nullptr) return "read by recipes only";
+std::string Session::why_pinned(StorageId id) const {
+  const Held* held = id < holders_.size() ? holders_[id] : nullptr;
+  if (held == nullptr) {
+    // The program let go of it.
+    for (ValueId value : engine_->records().storage(id).values) {
+      for (const Value::Reader& reader : engine_->records().value(value).readers) {
+        const auto* recipe = reinterpret_cast<const Recipe*>(engine_->records().op(reader.op).tag);
+        return "kept to run " + recipe->op->name + " again";
+      }
+    }
+    return "about to be freed";
+  }
   switch (held->why) {
     case Why::kParameter:
       return "parameters";
@@ -83,7 +93,7 @@ std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
   for (StorageId id = 0; id < engine_->records().num_storage_slots(); ++id) {
     const Storage& storage = engine_->records().storage(id);
     if (!storage.in_use || !storage.pinned || storage.block == kNone) continue;
-    sums[why_pinned(id < holders_.size() ? holders_[id] : nullptr)] += storage.nbytes;
+    sums[why_pinned(id)] += storage.nbytes;
   }
   for (const auto& [offset, loose] : loose_) {
     if (!loose.running) sums["filled where remint cannot see it"] += loose.nbytes;

@@ -33,9 +33,9 @@ def resnet() -> Case:
             out += self.shortcut(x)
             return F.relu(out, inplace=True)
 
-    blocks = [Block(16, 16), Block(16, 16), Block(16, 32, 2), Block(32, 32)]
+    blocks = [*(Block(8, 8) for _ in range(8)), Block(8, 16, 2), *(Block(16, 16) for _ in range(3))]
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, 1, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(32, 10)
+        nn.Conv2d(3, 8, 3, 1, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 10)
     )
     x, y = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
     return model, lambda m: F.cross_entropy(m(x), y)
@@ -43,9 +43,10 @@ def resnet() -> Case:
 
 def unet() -> Case:
     def block(inputs: int, outputs: int) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, 1, 1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True), nn.Dropout2d(0.1)
-        )
+        layers: list[nn.Module] = []
+        for width in (inputs, outputs, outputs):
+            layers += [nn.Conv2d(width, outputs, 3, 1, 1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        return nn.Sequential(*layers, nn.Dropout2d(0.1))
 
     class UNet(nn.Module):
         def __init__(self) -> None:
@@ -68,10 +69,10 @@ def densenet() -> Case:
     class DenseNet(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first = nn.Conv2d(3, 8, 3, padding=1)
-            self.norms = nn.ModuleList(nn.BatchNorm2d(8 + 8 * i) for i in range(6))
-            self.convs = nn.ModuleList(nn.Conv2d(8 + 8 * i, 8, 3, padding=1) for i in range(6))
-            self.head = nn.Linear(56, 10)
+            self.first = nn.Conv2d(3, 4, 3, padding=1)
+            self.norms = nn.ModuleList(nn.BatchNorm2d(4 + 4 * i) for i in range(12))
+            self.convs = nn.ModuleList(nn.Conv2d(4 + 4 * i, 4, 3, padding=1) for i in range(12))
+            self.head = nn.Linear(52, 10)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             features = [self.first(x)]
@@ -87,13 +88,13 @@ def lstm() -> Case:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.lstm = nn.LSTM(16, 24, num_layers=2, dropout=0.1, batch_first=True)
+            self.lstm = nn.LSTM(24, 24, num_layers=8, dropout=0.1, batch_first=True)
             self.head = nn.Linear(24, 4)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.lstm(x)[0][:, -1])
 
-    x, y = torch.randn(64, 20, 16), torch.randint(0, 4, (64,))
+    x, y = torch.randn(64, 12, 24), torch.randint(0, 4, (64,))
     return Model(), lambda m: F.cross_entropy(m(x), y)
 
 
@@ -147,7 +148,7 @@ def tree_lstm() -> Case:
 
 def transformer() -> Case:
     layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
-    model = nn.Sequential(nn.Linear(16, 32), nn.TransformerEncoder(layer, 3, enable_nested_tensor=False), nn.Linear(32, 16))
+    model = nn.Sequential(nn.Linear(16, 32), nn.TransformerEncoder(layer, 5, enable_nested_tensor=False), nn.Linear(32, 16))
     x, y = torch.randn(8, 48, 16), torch.randn(8, 48, 16)
     return model, lambda m: F.mse_loss(m(x), y)
 
@@ -161,7 +162,7 @@ def _gpt2(attention: str) -> Case:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
-        vocab_size=97, n_positions=48, n_embd=32, n_layer=3, n_head=4, attn_implementation=attention, use_cache=False,
+        vocab_size=97, n_positions=48, n_embd=32, n_layer=5, n_head=4, attn_implementation=attention, use_cache=False,
     )  # fmt: skip
     ids = torch.randint(0, 97, (8, 48))
     return GPT2LMHeadModel(config).train(), lambda m: m(input_ids=ids, labels=ids).loss
@@ -179,7 +180,7 @@ def bert() -> Case:
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
-        vocab_size=97, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64,
+        vocab_size=97, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=64,
         max_position_embeddings=48,
     )  # fmt: skip
     ids, y = torch.randint(0, 97, (8, 48)), torch.randint(0, 2, (8,))
@@ -192,7 +193,7 @@ def t5() -> Case:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=97, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0, use_cache=False,
+        vocab_size=97, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, decoder_start_token_id=0, use_cache=False,
     )  # fmt: skip
     ids, labels = torch.randint(0, 97, (8, 40)), torch.randint(0, 97, (8, 32))
     return T5ForConditionalGeneration(config).train(), lambda m: m(input_ids=ids, labels=labels).loss
@@ -202,7 +203,7 @@ def vit() -> Case:
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(
-        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=4,
+        hidden_size=32, num_hidden_layers=5, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=4,
         hidden_dropout_prob=0.1, num_labels=5,
     )  # fmt: skip
     x, y = torch.randn(8, 3, 32, 32), torch.randint(0, 5, (8,))
@@ -213,7 +214,7 @@ def llama() -> Case:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=5, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=48, use_cache=False,
     )  # fmt: skip
     ids = torch.randint(0, 97, (8, 48))

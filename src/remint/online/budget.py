@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from remint.errors import BudgetError
 from remint.online import _extension, escapes
 from remint.online.live_run import LiveRun
 from remint.simulator.simulate import policy_names
@@ -111,7 +112,12 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         session.leave()
         escapes.unwatch()
         run._failed(error)
-        session.close()
+        try:
+            session.close()
+        except BudgetError:
+            # What cannot be made again raises when it is read. The first error says more.
+            if error is None:
+                raise
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` in a budget of its own."""
