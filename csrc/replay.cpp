@@ -5,14 +5,14 @@
 // give up their locks: what they hold can then be evicted, and they look for their inputs again when it is their turn.
 // Two inputs of which each needs the other's bytes to be made could go on like that for ever, so there is a limit to
 // what is run again for one op of the program.
-#include <cassert>
+#include <stdexcept>
 
 #include "engine.h"
 
 namespace remint {
 
 void Engine::drive() {
-  const std::uint64_t limit = statistics_.num_rematerializations + 256 + 256 * records_.num_storages();
+  const std::uint64_t limit = statistics_.num_rematerializations + 1024 + 64 * records_.num_storages();
   try {
     while (!frames_.empty()) {
       Frame& frame = frames_.back();
@@ -74,7 +74,7 @@ bool Engine::wait_for_input(Frame& frame) {
     Frame maker;
     maker.op = records_.value(missing).op;
     maker.target = missing;
-    assert(maker.op != kNone);
+    if (maker.op == kNone) throw std::logic_error("engine: a value has neither bytes nor a recipe");
     frames_.push_back(maker);
     return true;
   }

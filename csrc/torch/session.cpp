@@ -224,6 +224,7 @@ void Session::identify(Touched& touched, bool written) {
     adopt_loose(touched);
     return;
   }
+  forget_dropped();
   auto known = constants_.find(touched.storage);
   if (known == constants_.end()) return;
   // Held until the op has locked it: what is done before that may drop its last reader.
