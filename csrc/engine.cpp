@@ -188,6 +188,12 @@ void Engine::check() const {
       if (records_.value(value).defined && !s.resident) fail("a value without bytes is defined");
     }
   }
+  // Blocks that belong to no storage: kept, or of an op that is running.
+  if (const auto* arena = dynamic_cast<const Arena*>(memory_.get())) {
+    for (BlockId id = arena->first(); id != kNone; id = arena->block(id).next) {
+      if (arena->block(id).owner == Arena::kRunning) resident += arena->block(id).nbytes;
+    }
+  }
   if (resident != memory_->used()) fail("resident bytes are miscounted");
   if (pinned != pinned_bytes_) fail("pinned bytes are miscounted");
 }

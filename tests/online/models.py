@@ -44,7 +44,7 @@ def resnet() -> Case:
 def unet() -> Case:
     def block(inputs: int, outputs: int) -> nn.Module:
         layers: list[nn.Module] = []
-        for width in (inputs, outputs, outputs):
+        for width in (inputs, outputs, outputs, outputs):
             layers += [nn.Conv2d(width, outputs, 3, 1, 1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
         return nn.Sequential(*layers, nn.Dropout2d(0.1))
 
@@ -66,22 +66,22 @@ def unet() -> Case:
 
 
 def densenet() -> Case:
-    class DenseNet(nn.Module):
-        def __init__(self) -> None:
+    class Dense(nn.Module):
+        def __init__(self, width: int, layers: int = 4, growth: int = 4) -> None:
             super().__init__()
-            self.first = nn.Conv2d(3, 4, 3, padding=1)
-            self.norms = nn.ModuleList(nn.BatchNorm2d(4 + 4 * i) for i in range(12))
-            self.convs = nn.ModuleList(nn.Conv2d(4 + 4 * i, 4, 3, padding=1) for i in range(12))
-            self.head = nn.Linear(52, 10)
+            self.norms = nn.ModuleList(nn.BatchNorm2d(width + growth * i) for i in range(layers))
+            self.convs = nn.ModuleList(nn.Conv2d(width + growth * i, growth, 3, padding=1) for i in range(layers))
+            self.transition = nn.Conv2d(width + growth * layers, width, 1)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            features = [self.first(x)]
+            features = [x]
             for norm, conv in zip(self.norms, self.convs, strict=True):
                 features.append(conv(F.relu(norm(torch.cat(features, 1)))))
-            return self.head(torch.cat(features, 1).mean((2, 3)))
+            return self.transition(torch.cat(features, 1))
 
-    x, y = torch.randn(8, 3, 24, 24), torch.randint(0, 10, (8,))
-    return DenseNet(), lambda m: F.cross_entropy(m(x), y)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Dense(8) for _ in range(4)))
+    x, y = torch.randn(8, 3, 16, 16), torch.randn(8, 8, 16, 16)
+    return model, lambda m: F.mse_loss(m(x), y)
 
 
 def lstm() -> Case:
