@@ -2,21 +2,60 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CORE_SOURCES := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h csrc/torch/*.cpp csrc/torch/*.h)
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+CORE := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h csrc/torch/*.cpp csrc/torch/*.h)
+SANITIZED := build/sanitized
+# Python itself leaks by design; the preloaded runtime must come first.
+ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
+  LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" $(BIN)/python
 
-.PHONY: setup demo test check bench sanitize format clean
-.DELETE_ON_ERROR:
+.PHONY: setup demo test check format bench sanitize clean
 
 setup: $(VENV)/installed
 
 $(VENV)/tools: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) "setuptools>=77" wheel pybind11 ninja
-	$(PIP) $$($(BIN)/python -c "import tomllib; print(*(repr(d) for d in tomllib.load(open('pyproject.toml','rb'))['dependency-groups']['dev']))" | tr -d "'")
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(PIP) "setuptools>=77" pybind11 --group dev
 	touch $@
 
-# Editable, against what is installed: Python files are used in place, the core is rebuilt when its sources change.
-$(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
+# Editable, against what is installed: Python files are used in place, the core is built anew when its sources change.
+$(VENV)/installed: $(VENV)/tools $(CORE)
 	$(PIP) --no-build-isolation --editable .
 	touch $@
+
+demo: setup
+	$(BIN)/python examples/policies.py
+
+test: setup sanitize
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror csrc/*.h csrc/*.cpp csrc/bindings/*
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/*
+
+bench: setup
+	$(BIN)/python benchmarks/engine_speed.py
+	$(BIN)/python benchmarks/dtr_reference.py
+	$(BIN)/python benchmarks/coop.py
+
+# The core's tests once more, on a core that checks every access, every shift and every assertion.
+sanitize: $(SANITIZED)/tested
+
+$(SANITIZED)/tested: $(VENV)/installed $(wildcard src/remint/*.py src/remint/simulator/*.py tests/*.py)
+	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/remint
+	cp -r src/remint $(SANITIZED)/ && rm -f $(SANITIZED)/remint/*.so
+	REMINT_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED) --build-temp build/sanitized-objects
+	$(ON_SANITIZED) -c "from remint import _core; assert '$(SANITIZED)' in _core.__file__, _core.__file__"
+	$(ON_SANITIZED) -m pytest -p no:cacheprovider --hypothesis-profile quick -m core tests
+	touch $@
+
+clean:
+	rm -rf $(VENV) build src/remint/*.so src/*.egg-info

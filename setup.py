@@ -6,11 +6,17 @@ that is installed, and left out where there is none, so build it with `pip insta
 
 import glob
 import importlib.util
+import os
 
 from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
 from setuptools import setup
 
 ParallelCompile(default=2).install()
+
+# `make sanitize` builds the core a second time, with the checks of the compiler and its own assertions on.
+SANITIZE = bool(os.environ.get("REMINT_SANITIZE"))
+OPTIMIZED = ["-O3"]
+SANITIZED = ["-O1", "-g", "-UNDEBUG", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 ENGINE = sorted(glob.glob("csrc/*.cpp"))
 HEADERS = sorted(glob.glob("csrc/*.h") + glob.glob("csrc/bindings/*.h"))
@@ -22,11 +28,12 @@ extensions = [
         include_dirs=["csrc"],
         depends=HEADERS,
         cxx_std=17,
-        extra_compile_args=["-O3", "-Wall", "-Wextra"],
+        extra_compile_args=["-Wall", "-Wextra", *(SANITIZED if SANITIZE else OPTIMIZED)],
+        extra_link_args=["-fsanitize=address,undefined"] if SANITIZE else [],
     )
 ]
 
-if importlib.util.find_spec("torch") is not None:
+if importlib.util.find_spec("torch") is not None and not SANITIZE:
     from torch.utils import cpp_extension
 
     extensions.append(

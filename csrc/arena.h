@@ -5,6 +5,7 @@
 // alike.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -38,19 +39,24 @@ class Arena final : public Memory {
   // Allocates from `block`, which is free and large enough.
   BlockId allocate_in(BlockId block, Bytes nbytes, End end);
 
-  // Moves `block` down into the free bytes right below it, if there are any; false if not. Its id stays.
-  bool slide_down(BlockId block);
-
   const Block& block(BlockId id) const { return blocks_[id]; }
   BlockId first() const { return first_; }
   Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }
   // Free bytes that adjoin `block` on both sides.
   Bytes adjacent_free(BlockId block) const;
 
+  // Moves every block that may be moved towards the low end, in order; with nothing in the way, what is free becomes one
+  // block. Calls moved(storage, from, to) for each storage that changes its address, lowest first. Returns the number of
+  // bytes moved.
+  Bytes compact(const std::function<bool(StorageId)>& movable,
+                const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
+
   // Throws std::logic_error if blocks overlap, leave gaps, or the free list is not what the blocks say.
   void check() const override;
 
  private:
+  // Moves `block` down into the free bytes right below it, if there are any; false if not. Its id stays.
+  bool slide_down(BlockId block);
   BlockId take_slot();
   void insert_after(BlockId block, BlockId fresh);
   void erase(BlockId block);

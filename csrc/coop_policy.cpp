@@ -3,9 +3,13 @@
 // includes its evicted neighbourhood; its size is left out, since the window is as large as the request
 // anyway.
 //
-// Where we depart: the search is exact at both ends of the arena and with infinite costs (window.h).
+// Where we depart: the search is exact at both ends of the arena and with infinite costs (window.h), and the
+// neighbourhood is that of the evicted ancestors, which is what it takes to bring the block back. Equivalence
+// classes only grow, and make everything near a large class look equally expensive (benchmarks/coop.py
+// --neighbourhoods).
 #include "coop_policy.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "window.h"
@@ -16,7 +20,7 @@ namespace {
 class Coop final : public Policy {
  public:
   Coop(Records& records, Pool& pool, Arena* arena)
-      : Policy(records, pool, arena, NeighbourhoodKind::kClasses) {}
+      : Policy(records, pool, arena, NeighbourhoodKind::kAncestors) {}
 
   void choose(Bytes nbytes, Nanoseconds now, std::vector<StorageId>& victims) override {
     cells_.clear();
@@ -36,6 +40,19 @@ class Coop final : public Policy {
     for (std::size_t i = window->first; i <= window->last; ++i) {
       if (!cells_[i].free) victims.push_back(owners_[i]);
     }
+  }
+
+  void choose_anywhere(Nanoseconds now, std::vector<StorageId>& victims) override {
+    StorageId best = kNone;
+    double lowest = std::numeric_limits<double>::infinity();
+    for (StorageId id : pool_.ids()) {
+      const double per_byte =
+          cost(id, now) / static_cast<double>(std::max<Bytes>(records_.storage(id).nbytes, 1));
+      if (best != kNone && per_byte >= lowest) continue;
+      best = id;
+      lowest = per_byte;
+    }
+    if (best != kNone) victims.push_back(best);
   }
 
  private:

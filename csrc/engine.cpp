@@ -56,19 +56,32 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
     }
   }
   acquire(description.inputs, description.cost, nbytes);
-  std::vector<BlockId> blocks;
   try {
     Op op;
     op.tag = description.tag;
-    device_.run(*this, op, blocks);
+    run_with_room([&] {
+      blocks_.clear();
+      device_.run(*this, op, blocks_);
+    });
   } catch (...) {
     abandon();
     throw;
   }
-  commit(description, blocks, outputs);
+  commit(description, blocks_, outputs);
 }
 
 void Engine::run_reference(const OpDescription& description, std::vector<ValueId>& outputs) {
+  if (description.outputs.empty()) {
+    // Such an op has nothing to wait for it, and nothing to make again.
+    outputs.clear();
+    acquire(description.inputs, 0, 0);
+    clock_ += description.cost;
+    statistics_.computed += description.cost;
+    ++statistics_.num_ops;
+    sample();
+    abandon();
+    return;
+  }
   const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
   add_outputs(op, description, outputs);
   Frame frame;
@@ -108,13 +121,18 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
     Value& value = records_.value(outputs[k]);
     value.defined = true;
     if (output.takes_over != kNone || output.replaces != kNone) {
+      ValueId from = output.replaces != kNone ? output.replaces : description.inputs[output.takes_over];
+      // An op that writes the same bytes through two inputs has two outputs for them: the last one gets them.
+      const StorageId written = records_.value(from).storage;
+      for (std::size_t j = 0; j < k; ++j) {
+        const std::uint32_t other = description.outputs[j].takes_over;
+        if (other != kNone && records_.value(description.inputs[other]).storage == written) from = outputs[j];
+      }
       // The program's tensors move along: they all see what was written.
-      const ValueId written =
-          output.replaces != kNone ? output.replaces : description.inputs[output.takes_over];
-      Storage& ghost = storage_of(written);
+      Storage& ghost = storage_of(from);
       records_.storage(value.storage).references += ghost.references;
       ghost.references = 0;
-      take_over(written, outputs[k], output.replaces == kNone);
+      take_over(from, outputs[k], output.replaces == kNone);
     } else if (output.alias == kNone) {
       make_resident(value.storage, blocks[k]);
     } else {
@@ -140,16 +158,16 @@ void Engine::abandon() {
 void Engine::add_outputs(OpId op, const OpDescription& description, std::vector<ValueId>& outputs) {
   outputs.clear();
   for (const Output& output : description.outputs) {
-    if (output.alias != kNone) {
-      const StorageId id = records_.value(description.inputs[output.alias]).storage;
-      outputs.push_back(records_.add_value(id, output.tag));
-      ++records_.storage(id).references;
-    } else {
-      const StorageId id = records_.add_storage(output.nbytes);
-      outputs.push_back(records_.add_value(id, output.tag));
-      records_.storage(id).references = 1;
-    }
+    const StorageId id = output.alias == kNone ? records_.add_storage(output.nbytes)
+                                               : records_.value(description.inputs[output.alias]).storage;
+    const Storage& s = records_.storage(id);
+    const Nanoseconds cost = s.cost;
+    outputs.push_back(records_.add_value(id, output.tag));
+    ++records_.storage(id).references;
     records_.add_output(op, outputs.back(), output.takes_over);
+    if (output.alias != kNone && !s.resident && s.cost > cost) {
+      policy_->neighbourhood().costs_more(id, s.cost - cost);
+    }
   }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     if (description.outputs[k].alias == kNone)
@@ -167,7 +185,7 @@ void Engine::place(Nanoseconds cost, Bytes nbytes) {
   const double log_density = std::log2((static_cast<double>(cost) + 1.0) / weight);
   log_density_sum_ += weight * log_density;
   density_weight_ += weight;
-  if (log_density > log_density_sum_ / density_weight_) end_ = End::kHigh;
+  if (log_density > log_density_sum_ / density_weight_ - 1.0) end_ = End::kHigh;
 }
 
 void Engine::check() const {

@@ -12,7 +12,8 @@
 //              neighbours.
 //   arena      what a real run does: outputs and scratch are asked for one by one while the op runs, dead
 //   records are
-//              dropped, and a replay that runs out of memory gives up the locks of the ops that wait for it.
+//              dropped, and an op that finds no room is tried again after what is resident was moved
+//              together, and after the ops that wait for it gave up their locks.
 #pragma once
 
 #include <chrono>
@@ -43,8 +44,8 @@ class Device {
   virtual void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) = 0;
   virtual void evicted(StorageId) {}
   virtual void materialized(StorageId) {}
-  // The storage stands at another address of the arena now; its bytes are still at `from`, and may overlap.
-  virtual void moved(StorageId, Bytes from) { (void)from; }
+  // Bytes changed their place in the arena; no op is running.
+  virtual void moved(StorageId, Bytes /*from*/, Bytes /*to*/) {}
 };
 
 struct Output {
@@ -70,6 +71,7 @@ struct EngineOptions {
   Deallocation deallocation = Deallocation::kEager;
   bool reference = false;
   bool partition = false;  // cheap and expensive bytes at two ends of the arena
+  bool moving = false;  // an op that finds no room is tried again after what is resident was moved together
   // What would take a chain of more ops than this to make again is pinned: records do not grow with a long
   // loop.
   std::uint32_t max_depth = 10000;
@@ -82,10 +84,10 @@ struct Statistics {
   std::uint64_t num_evictions = 0;
   std::uint64_t num_rematerializations = 0;
   std::uint64_t num_searches = 0;
-  std::uint64_t num_moves = 0;
   Nanoseconds computed = 0;  // by ops of the program, once each
   Nanoseconds rematerialized = 0;
   Nanoseconds searching = 0;  // real time
+  Bytes moved_bytes = 0;
   double unusable_bytes = 0;  // free bytes that could not serve the request, summed over searches
 };
 
@@ -120,9 +122,9 @@ class Engine {
   void acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes);
   // Memory for the op that is running. Throws OutOfMemory.
   BlockId allocate(Bytes nbytes);
-  // The last resort for an op that ran out of memory, before it is tried again: everything else that can be made again
-  // goes, and what stays stands together. Between `acquire` and the kernel, when nobody knows the inputs' addresses.
-  void make_room();
+  // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit. False if
+  // there is nothing left to do. Only while no kernel is running.
+  bool make_room(Bytes nbytes);
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);
   // Memory that belongs to no op: asked for between ops, or of an op that is running and outlives it.
@@ -206,11 +208,13 @@ class Engine {
   }
 
   void drive();
-  void enter(Frame& frame, bool stamp);
+  void enter(Frame& frame);
   bool wait_for_input(Frame& frame);
   void execute(const Frame& frame);
   void execute_once(const Frame& frame);
   bool relax_waiting_frames();
+  template <typename Run>
+  void run_with_room(Run&& run);
   void release_locks(const Frame& frame);
   void unwind();
 
@@ -228,8 +232,7 @@ class Engine {
   void make_resident(StorageId id, BlockId block);
   void drop_bytes(StorageId id);
   void evict(StorageId id);
-  bool evict_for(Bytes nbytes);
-  bool compact(bool locked);
+  void evict_for(Bytes nbytes);
   void let_go(StorageId id);
   void collect(StorageId id);
   void pin_storage(StorageId id);
@@ -264,14 +267,31 @@ class Engine {
   std::vector<char> held_;                          // per input of every frame: locked by it
   std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
+  std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
   std::vector<StorageId> victims_;
   Bytes last_refused_ = 0;
   std::vector<Retired> retired_;
   std::uint64_t next_settled_ = 0;  // the earliest due time of retired_
+  std::vector<StorageId> unlocking_;
 
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;
   std::vector<Sample>* timeline_ = nullptr;
 };
+
+// Calls `run`, which asks for memory, again as long as there is something left to try when it finds none.
+template <typename Run>
+void Engine::run_with_room(Run&& run) {
+  for (;;) {
+    try {
+      run();
+      return;
+    } catch (const OutOfMemory& error) {
+      last_refused_ = error.requested;
+      free_running_blocks();
+      if (!make_room(error.requested) && !relax_waiting_frames()) throw;
+    }
+  }
+}
 
 }  // namespace remint

@@ -86,14 +86,8 @@ void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
 
 BlockId Engine::allocate(Bytes nbytes) {
   BlockId block = memory_->allocate(nbytes, end_);
-  for (int last_resort = 0; block == kNone;) {
-    if (!evict_for(nbytes)) {
-      // What cannot be evicted may stand in the way of enough bytes in one piece: move it. If locks still are in the
-      // way, do without everything that can be made again.
-      if (last_resort == 1) evict_all();
-      if (last_resort == 2 || !compact(false)) throw OutOfMemory(nbytes, memory_->used(), memory_->budget());
-      ++last_resort;
-    }
+  while (block == kNone) {
+    evict_for(nbytes);
     block = memory_->allocate(nbytes, end_);
   }
   running_.emplace_back(block, nbytes);
@@ -108,14 +102,10 @@ void Engine::free(BlockId block) {
   running_.erase(std::next(taken).base());
 }
 
-void Engine::make_room() {
-  evict_all();
-  compact(true);
-}
-
 BlockId Engine::allocate_kept(Bytes nbytes) {
   end_ = options_.partition ? End::kHigh : End::kLow;
-  const BlockId block = allocate(nbytes);
+  BlockId block = kNone;
+  run_with_room([&] { block = allocate(nbytes); });
   keep(block);
   return block;
 }
@@ -139,8 +129,7 @@ void Engine::free_running_blocks() {
   running_.clear();
 }
 
-// False if the policy finds nothing to evict.
-bool Engine::evict_for(Bytes nbytes) {
+void Engine::evict_for(Bytes nbytes) {
   const auto started = std::chrono::steady_clock::now();
   ++statistics_.num_searches;
   statistics_.unusable_bytes += static_cast<double>(memory_->budget() - memory_->used());
@@ -149,33 +138,32 @@ bool Engine::evict_for(Bytes nbytes) {
   statistics_.searching +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started)
           .count();
-  if (victims_.empty()) return false;
+  if (victims_.empty()) throw OutOfMemory(nbytes, memory_->used(), memory_->budget());
   for (std::size_t i = 0; i < victims_.size(); ++i) {
     // Evicting one can free another for good.
     if (records_.storage(victims_[i]).in_use && records_.storage(victims_[i]).resident) evict(victims_[i]);
   }
-  return true;
 }
 
-// Slides everything that may be moved towards the low end of the arena; false if there is no arena. What is locked may be
-// in use by a kernel, unless the caller knows better.
-bool Engine::compact(bool locked) {
-  auto* arena = dynamic_cast<Arena*>(memory_.get());
-  if (arena == nullptr) return false;
-  const auto started = std::chrono::steady_clock::now();
-  for (BlockId id = arena->first(); id != kNone; id = arena->block(id).next) {
-    const Arena::Block& block = arena->block(id);
-    if (block.free() || block.owner == Arena::kRunning) continue;
-    const StorageId owner = block.owner;
-    const Storage& s = records_.storage(owner);
-    const Bytes from = block.address;
-    if ((s.locks > 0 && !locked) || s.fixed || !arena->slide_down(id)) continue;
-    ++statistics_.num_moves;
-    device_.moved(owner, from);
+// Free bytes may be enough, or could be, but lie apart, with locked blocks in between. No op is running now,
+// so everything can be moved: evicts until `nbytes` are free wherever they are, and moves the rest together.
+// False if that changed nothing; since every change evicts or moves something, and nothing is made in
+// between, this ends.
+bool Engine::make_room(Bytes nbytes) {
+  if (!options_.moving) return false;
+  auto& arena = static_cast<Arena&>(*memory_);
+  bool changed = false;
+  while (arena.budget() - arena.used() < arena.footprint(nbytes)) {
+    victims_.clear();
+    policy_->choose_anywhere(clock_, victims_);
+    if (victims_.empty()) return changed;
+    evict(victims_[0]);
+    changed = true;
   }
-  statistics_.searching +=
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started).count();
-  return true;
+  const Bytes moved = arena.compact([&](StorageId id) { return !records_.storage(id).fixed; },
+                                    [&](StorageId id, Bytes from, Bytes to) { device_.moved(id, from, to); });
+  statistics_.moved_bytes += moved;
+  return changed || moved > 0;
 }
 
 void Engine::drop_bytes(StorageId id) {

@@ -8,9 +8,11 @@ namespace {
 
 // Closures, walked once and cached until something in them changes.
 //
-// Outputs of an op that still waits for its inputs are pending: not resident, though they were never evicted. DTR's
-// reference counts them as descendants of a storage only once it has walked that storage's closure anew, which it does
-// when something in it is materialized, not when something in it is evicted. We keep that apart (`sees_pending`).
+// Outputs of an op that still waits for its inputs are pending: not resident, though they were never evicted.
+// DTR's reference counts them as descendants of a storage only once it has walked that storage's closure
+// anew, which it does when something in it is materialized, not when something in it is evicted. We keep that
+// apart (`sees_pending`). So do we with an evicted storage that costs more since a view of it was asked for:
+// the closures it is in already count the old cost until they are walked anew (`outdated_`).
 class Closures final : public Neighbourhood {
  public:
   Closures(const Records& records, bool descendants) : Neighbourhood(records), descendants_(descendants) {}
@@ -22,6 +24,24 @@ class Closures final : public Neighbourhood {
     if (pending_.empty()) ++generation_;
     pending_.push_back(id);
     pending_cost_ += records_.storage(id).cost;
+  }
+
+  void costs_more(StorageId id, Nanoseconds more) override {
+    reserve(id);
+    Outdated outdated{id, more, {}, {}};
+    reach<kDown>(id, [&](StorageId next, bool resident) {
+      if (!resident) return;
+      cache_[next].up = false;
+      outdated.above_of.push_back(next);
+    });
+    if (descendants_) {
+      reach<kUp>(id, [&](StorageId next, bool resident) {
+        if (!resident) return;
+        cache_[next].down = false;
+        outdated.below_of.push_back(next);
+      });
+    }
+    outdated_.push_back(std::move(outdated));
   }
 
   void evicted(StorageId id) override {
@@ -50,6 +70,7 @@ class Closures final : public Neighbourhood {
     };
     look_again(cache_[id]);
     invalidate_around(id, look_again);
+    if (!outdated_.empty()) bring_up_to_date(id);
   }
 
   void dropping(StorageId id) override {
@@ -62,10 +83,11 @@ class Closures final : public Neighbourhood {
     Cached& cached = cache_[id];
     if (!cached.up) cached.ancestors = walk<kUp>(id);
     cached.up = true;
-    if (!descendants_) return records_.storage(id).cost + cached.ancestors;
+    if (!descendants_) return records_.storage(id).cost + cached.ancestors - not_yet_counted(id);
     if (!cached.down) cached.descendants = walk<kDown>(id);
     cached.down = true;
-    return records_.storage(id).cost + cached.ancestors + cached.descendants + (sees_pending(id) ? pending_cost_ : 0);
+    return records_.storage(id).cost + cached.ancestors + cached.descendants - not_yet_counted(id) +
+           (sees_pending(id) ? pending_cost_ : 0);
   }
 
  private:
@@ -79,6 +101,13 @@ class Closures final : public Neighbourhood {
     std::uint64_t sees_pending = 0;   // the generation of pending storages that it sees
     std::uint64_t above_pending = 0;  // the last time it was found to be above one
   };
+  // An evicted storage that costs more than the closures of these resident storages count.
+  struct Outdated {
+    StorageId id;
+    Nanoseconds more;
+    std::vector<StorageId> above_of;  // in whose closure of ancestors it is
+    std::vector<StorageId> below_of;
+  };
 
   void reserve(StorageId id) {
     if (id >= cache_.size()) {
@@ -87,7 +116,35 @@ class Closures final : public Neighbourhood {
     }
   }
 
-  bool sees_pending(StorageId id) const { return !pending_.empty() && cache_[id].sees_pending == generation_; }
+  Nanoseconds not_yet_counted(StorageId id) const {
+    Nanoseconds sum = 0;
+    for (const Outdated& outdated : outdated_) {
+      for (const std::vector<StorageId>* of : {&outdated.above_of, &outdated.below_of}) {
+        if (std::find(of->begin(), of->end(), id) != of->end()) sum += outdated.more;
+      }
+    }
+    return sum;
+  }
+
+  // `id` was materialized: its closures, and those it was in, are walked anew.
+  void bring_up_to_date(StorageId id) {
+    auto forget = [](std::vector<StorageId>& ids, StorageId gone) {
+      ids.erase(std::remove(ids.begin(), ids.end(), gone), ids.end());
+    };
+    outdated_.erase(std::remove_if(outdated_.begin(), outdated_.end(),
+                                   [&](const Outdated& outdated) { return outdated.id == id; }),
+                    outdated_.end());
+    for (Outdated& outdated : outdated_) {
+      forget(outdated.above_of, id);
+      forget(outdated.below_of, id);
+      reach<kDown>(id, [&](StorageId next, bool) { forget(outdated.above_of, next); });
+      reach<kUp>(id, [&](StorageId next, bool) { forget(outdated.below_of, next); });
+    }
+  }
+
+  bool sees_pending(StorageId id) const {
+    return !pending_.empty() && cache_[id].sees_pending == generation_;
+  }
 
   template <Direction direction, typename Visit>
   void for_next(StorageId id, Visit&& visit) const {
@@ -127,7 +184,8 @@ class Closures final : public Neighbourhood {
     return sum;
   }
 
-  // `id` enters or leaves the closures of the resident storages around it; `above` is called for those above it.
+  // `id` enters or leaves the closures of the resident storages around it; `above` is called for those above
+  // it.
   template <typename Above>
   void invalidate_around(StorageId id, Above&& above) {
     cache_[id].up = cache_[id].down = false;
@@ -151,6 +209,7 @@ class Closures final : public Neighbourhood {
   std::vector<std::uint64_t> visited_;
   std::uint64_t marks_ = 0;
   std::vector<StorageId> stack_;
+  std::vector<Outdated> outdated_;
   std::vector<StorageId> pending_;
   Nanoseconds pending_cost_ = 0;
   std::uint64_t generation_ = 0;

@@ -51,6 +51,8 @@ class Neighbourhood {
 
   // The storage was just added and has no bytes yet; its op is recorded.
   virtual void added(StorageId) {}
+  // A view of the storage, which is evicted, was recorded: it costs that much more.
+  virtual void costs_more(StorageId, Nanoseconds) {}
   virtual void evicted(StorageId) {}
   virtual void materialized(StorageId) {}
   // The record of an evicted or resident storage, still complete, is about to be dropped, or to lose its

@@ -30,6 +30,9 @@ class Policy {
   // no candidate. A policy of the arena evicts as much as the request needs, any other one storage at a time.
   virtual void choose(Bytes nbytes, Nanoseconds now, std::vector<StorageId>& victims) = 0;
 
+  // Like `choose`, for one storage, when it does not matter where it stands.
+  virtual void choose_anywhere(Nanoseconds now, std::vector<StorageId>& victims) { choose(0, now, victims); }
+
   // The storage joined or left the pool, was accessed, or changed its cost.
   virtual void touched(StorageId) {}
 

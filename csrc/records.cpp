@@ -8,11 +8,8 @@ namespace {
 
 // Takes a free slot of `table`, or a new one. A slot keeps the capacity of its vectors when it is used again.
 template <typename T>
-std::uint32_t take_slot(std::vector<T>& table, std::vector<std::uint32_t>& free_slots) {
-  if (free_slots.empty()) {
-    table.emplace_back();
-    return static_cast<std::uint32_t>(table.size() - 1);
-  }
+std::uint32_t take_slot(Table<T>& table, std::vector<std::uint32_t>& free_slots) {
+  if (free_slots.empty()) return table.append();
   std::uint32_t slot = free_slots.back();
   free_slots.pop_back();
   return slot;
@@ -23,10 +20,8 @@ std::uint32_t take_slot(std::vector<T>& table, std::vector<std::uint32_t>& free_
 StorageId Records::add_storage(Bytes nbytes) {
   StorageId id = take_slot(storages_, free_storages_);
   Storage& s = storages_[id];
-  std::vector<ValueId> values = std::move(s.values);
-  values.clear();
-  s = Storage{};
-  s.values = std::move(values);
+  static_cast<StorageState&>(s) = StorageState{};
+  s.values.clear();
   s.nbytes = nbytes;
   s.in_use = true;
   return id;
@@ -89,7 +84,7 @@ bool Records::dead(StorageId id) const {
   std::uint32_t own = 0;
   for (ValueId v : s.values) {
     for (const Value::Reader& reader : values_[v].readers) {
-      const std::vector<ValueId>& outputs = ops_[reader.op].outputs;
+      const auto& outputs = ops_[reader.op].outputs;
       bool all_own = std::all_of(outputs.begin(), outputs.end(), [&](ValueId output) {
         return output == kNone || values_[output].storage == id;
       });
@@ -126,14 +121,17 @@ void Records::drop_output(OpId id, ValueId value, std::vector<StorageId>& orphan
 }
 
 void Records::drop_recipe(StorageId id, std::vector<StorageId>& orphans) {
-  for (ValueId v : storages_[id].values) {
-    if (values_[v].op != kNone) drop_output(values_[v].op, v, orphans);
-  }
-  storages_[id].cost = 0;
+  Storage& s = storages_[id];
+  const OpId op = values_[s.values[0]].op;
+  if (op == kNone) return;
+  s.cost -= ops_[op].cost;
+  drop_output(op, s.values[0], orphans);
 }
 
 void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
-  drop_recipe(id, orphans);
+  for (ValueId v : storages_[id].values) {
+    if (values_[v].op != kNone) drop_output(values_[v].op, v, orphans);
+  }
   Storage& s = storages_[id];
   for (ValueId v : s.values) free_values_.push_back(v);
   s.values.clear();
@@ -146,11 +144,11 @@ void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
 
 void Records::drop_readers(StorageId id) {
   for (ValueId v : storages_[id].values) {
-    std::vector<Value::Reader> readers = values_[v].readers;
+    const std::vector<Value::Reader> readers(values_[v].readers.begin(), values_[v].readers.end());
     for (const Value::Reader& reader : readers) {
       Op& op = ops_[reader.op];
-      bool own = std::any_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
-        return output != kNone && values_[output].storage == id;
+      bool own = std::all_of(op.outputs.begin(), op.outputs.end(), [&](ValueId output) {
+        return output == kNone || values_[output].storage == id;
       });
       if (own) continue;
       // The last input takes the place of this one.

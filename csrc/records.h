@@ -12,11 +12,12 @@
 
 #include <vector>
 
+#include "containers.h"
 #include "types.h"
 
 namespace remint {
 
-struct Storage {
+struct StorageState {
   Bytes nbytes = 0;
   Nanoseconds cost = 0;     // of the distinct ops that made its values
   Nanoseconds last = 0;     // when it was last accessed
@@ -30,9 +31,12 @@ struct Storage {
   bool resident = false;
   bool pinned = false;
   bool constant = false;
-  bool fixed = false;           // its address is known elsewhere: it is never moved
-  bool let_go_late = false;     // the program let go of it while it was locked
-  std::vector<ValueId> values;  // root first
+  bool fixed = false;        // its address is known elsewhere: it is never moved
+  bool let_go_late = false;  // the program let go of it while it was locked
+};
+
+struct Storage : StorageState {
+  SmallVector<ValueId, 2> values;  // root first
 };
 
 struct Value {
@@ -45,7 +49,7 @@ struct Value {
     OpId op;
     std::uint32_t input;
   };
-  std::vector<Reader> readers;
+  SmallVector<Reader, 2> readers;
 };
 
 struct Op {
@@ -57,10 +61,10 @@ struct Op {
     ValueId value;
     std::uint32_t reader;  // position in the value's readers
   };
-  std::vector<Input> inputs;
-  std::vector<ValueId> outputs;  // kNone in place of an output that was dropped
+  SmallVector<Input, 4> inputs;
+  SmallVector<ValueId, 2> outputs;  // kNone in place of an output that was dropped
   // In-place ops: takes_over[k] is the input whose bytes output k takes over, or kNone. Empty for pure ops.
-  std::vector<std::uint32_t> takes_over;
+  SmallVector<std::uint32_t, 2> takes_over;
 };
 
 class Records {
@@ -75,10 +79,11 @@ class Records {
   // Whether `storage` can never be needed again: no reference, no reader.
   bool dead(StorageId storage) const;
 
-  // Forgets how the values of `storage` are made.
+  // Forgets how the root of `storage` is made; its views can still be made from it. Inputs that die of it are
+  // appended to `orphans`.
   void drop_recipe(StorageId storage, std::vector<StorageId>& orphans);
 
-  // Forgets `storage`, which is dead; inputs of its ops that die of it are appended to `orphans`.
+  // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);
 
   // Where the ids of dropped storages and the tags of dropped ops are noted, for a caller that has tables of
@@ -102,8 +107,8 @@ class Records {
   // Calls visit(const Op&) for every op that still makes something.
   template <typename Visit>
   void for_ops(Visit&& visit) const {
-    for (const Op& op : ops_) {
-      if (op.remaining > 0) visit(op);
+    for (OpId id = 0; id < ops_.size(); ++id) {
+      if (ops_[id].remaining > 0) visit(ops_[id]);
     }
   }
 
@@ -136,9 +141,9 @@ class Records {
   void remove_reader(ValueId value, std::uint32_t reader);
 
   Dropped* dropped_ = nullptr;
-  std::vector<Storage> storages_;
-  std::vector<Value> values_;
-  std::vector<Op> ops_;
+  Table<Storage> storages_;
+  Table<Value> values_;
+  Table<Op> ops_;
   std::vector<StorageId> free_storages_;
   std::vector<ValueId> free_values_;
   std::vector<OpId> free_ops_;

@@ -18,7 +18,7 @@ void Engine::drive() {
       Frame& frame = frames_.back();
       if (!frame.entered) {
         if (frame.relaxed) held_.resize(frame.first_held);
-        enter(frame, !frame.relaxed);
+        enter(frame);
       }
       if (wait_for_input(frame)) continue;
       if (frame.op == kNone) {
@@ -44,15 +44,13 @@ void Engine::drive() {
 }
 
 // Locks the inputs that are defined. They are all accessed now, before anything is made for them.
-void Engine::enter(Frame& frame, bool stamp) {
+void Engine::enter(Frame& frame) {
   frame.entered = true;
   frame.first_held = held_.size();
   frame.cursor = 0;
   const std::size_t count = num_inputs(frame);
   held_.resize(held_.size() + count, 0);
-  if (stamp) {
-    for (std::size_t i = 0; i < count; ++i) access(records_.value(input(frame, i)).storage);
-  }
+  for (std::size_t i = 0; i < count; ++i) access(records_.value(input(frame, i)).storage);
   for (std::size_t i = 0; i < count; ++i) {
     if (!defined(input(frame, i))) continue;
     lock(records_.value(input(frame, i)).storage);
@@ -84,26 +82,15 @@ bool Engine::wait_for_input(Frame& frame) {
 void Engine::execute(const Frame& frame) {
   if (options_.reference) {
     execute_once(frame);
-    return;
-  }
-  for (bool made_room = false;;) {
-    try {
-      execute_once(frame);
-      return;
-    } catch (const OutOfMemory& error) {
-      last_refused_ = error.requested;
-      free_running_blocks();
-      if (relax_waiting_frames()) continue;
-      if (made_room) throw;
-      made_room = true;
-      make_room();
-    }
+  } else {
+    run_with_room([&] { execute_once(frame); });
   }
 }
 
 void Engine::execute_once(const Frame& frame) {
   const Op& op = records_.op(frame.op);
-  std::vector<BlockId> blocks(op.outputs.size(), kNone);
+  std::vector<BlockId>& blocks = blocks_;
+  blocks.assign(op.outputs.size(), kNone);
   Bytes nbytes = 0;
   for (ValueId output : op.outputs) {
     if (output == kNone) continue;
@@ -191,10 +178,13 @@ bool Engine::relax_waiting_frames() {
   return any;
 }
 
+// Unlocking can banish an input, and take it off the op's list: the list is read before.
 void Engine::release_locks(const Frame& frame) {
+  unlocking_.clear();
   for (std::size_t i = 0; i < num_inputs(frame); ++i) {
-    if (held_[frame.first_held + i] != 0) unlock(records_.value(input(frame, i)).storage);
+    if (held_[frame.first_held + i] != 0) unlocking_.push_back(records_.value(input(frame, i)).storage);
   }
+  for (std::size_t i = 0; i < unlocking_.size(); ++i) unlock(unlocking_[i]);
 }
 
 void Engine::unwind() {

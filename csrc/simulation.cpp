@@ -10,11 +10,24 @@ std::unique_ptr<Memory> make_memory(const SimulationOptions& options) {
   return std::make_unique<Ideal>(options.budget);
 }
 
+EngineOptions engine_options(const SimulationOptions& options) {
+  EngineOptions result = options;
+  result.reference = !options.arena;
+  result.partition = options.partition && options.arena;
+  result.moving = options.moving && options.arena;
+  return result;
+}
+
 }  // namespace
 
 Simulation::Simulation(const SimulationOptions& options)
     : options_(options),
-      engine_(options.engine, make_memory(options), options.policy, options.policy_options, *this) {}
+      engine_(engine_options(options), make_memory(options), options.policy, options, *this) {
+  if (options.ghosts && !options.arena) {
+    throw std::invalid_argument(
+        "in-place without a copy needs an arena: ideal memory follows DTR's reference");
+  }
+}
 
 ValueId Simulation::value_of(std::int32_t id) const {
   const Tensor& tensor = tensors_[id];
@@ -103,13 +116,6 @@ void Simulation::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks)
   blocks.resize(static_cast<std::size_t>(trace.out_offsets[event + 1] - first), kNone);
   const std::int64_t begin = trace.request_offsets[event];
   const std::int64_t end = trace.request_offsets[event + 1];
-  if (begin == end) {
-    for (std::size_t k = 0; k < blocks.size(); ++k) {
-      const bool fresh = trace.aliases[first + k] < 0 || (mutates && !options_.ghosts);
-      if (fresh && blocks[k] == kNone) blocks[k] = engine.allocate(trace.nbytes[first + k]);
-    }
-    return;
-  }
   requests_.clear();
   for (std::int64_t r = begin; r < end; ++r) {
     if (trace.request_bytes[r] < 0) {
@@ -119,6 +125,11 @@ void Simulation::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks)
     const BlockId block = engine.allocate(trace.request_bytes[r]);
     requests_.push_back(block);
     if (trace.request_outputs[r] >= 0) blocks[static_cast<std::size_t>(trace.request_outputs[r])] = block;
+  }
+  // Whatever no request was recorded for.
+  for (std::size_t k = 0; k < blocks.size(); ++k) {
+    const bool fresh = trace.aliases[first + k] < 0 || (mutates && !options_.ghosts);
+    if (fresh && blocks[k] == kNone) blocks[k] = engine.allocate(trace.nbytes[first + k]);
   }
 }
 

@@ -10,15 +10,14 @@
 
 namespace remint {
 
-struct SimulationOptions {
+// Everything a simulation can be told; the parts go to the memory, the policy and the engine.
+struct SimulationOptions : PolicyOptions, EngineOptions {
   Bytes budget = 0;
   std::string policy = "dtr-eq";
-  PolicyOptions policy_options;
-  bool arena = false;
+  bool arena = false;  // otherwise ideal memory, with the semantics of DTR's reference
   Bytes alignment = 64;
   bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
-  EngineOptions engine;
-  bool check = false;  // check the books after every event
+  bool check = false;   // check the books after every event
 };
 
 class Simulation final : private Device {

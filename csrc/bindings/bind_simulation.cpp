@@ -47,22 +47,10 @@ class Columns {
   TraceColumns view_;
 };
 
-Deallocation parse_deallocation(const std::string& name) {
-  if (name == "ignore") return Deallocation::kIgnore;
-  if (name == "eager") return Deallocation::kEager;
-  if (name == "banish") return Deallocation::kBanish;
-  throw py::value_error("deallocation is 'ignore', 'eager' or 'banish', not '" + name + "'");
-}
-
 // One simulation as Python drives it: whole traces at once, or growing ones event by event.
 class PySimulation {
  public:
-  PySimulation(Bytes budget, const std::string& policy, const std::string& memory,
-               const std::string& deallocation, const std::string& inplace, bool partition,
-               double ignore_small, bool sample, std::uint64_t seed, double max_rematerialized_ns,
-               bool events, bool timeline, bool check)
-      : simulation_(make_options(budget, policy, memory, deallocation, inplace, partition, ignore_small,
-                                 sample, seed, max_rematerialized_ns, check)) {
+  PySimulation(const SimulationOptions& options, bool events, bool timeline) : simulation_(options) {
     simulation_.engine().observe(events ? &events_ : nullptr, timeline ? &timeline_ : nullptr);
   }
 
@@ -105,6 +93,7 @@ class PySimulation {
     d["rematerialized_ns"] = s.rematerialized;
     d["search_ns"] = s.searching;
     d["unusable_bytes"] = s.num_searches == 0 ? 0.0 : s.unusable_bytes / static_cast<double>(s.num_searches);
+    d["moved_bytes"] = s.moved_bytes;
     d["failed_event"] = next_;
     d["oom_bytes"] = oom_bytes_;
     return d;
@@ -146,36 +135,6 @@ class PySimulation {
   }
 
  private:
-  static SimulationOptions make_options(Bytes budget, const std::string& policy, const std::string& memory,
-                                        const std::string& deallocation, const std::string& inplace,
-                                        bool partition, double ignore_small, bool sample, std::uint64_t seed,
-                                        double max_rematerialized_ns, bool check) {
-    SimulationOptions options;
-    options.budget = budget;
-    options.policy = policy;
-    options.arena = memory == "arena";
-    if (!options.arena && memory != "ideal") {
-      throw py::value_error("memory is 'ideal' or 'arena', not '" + memory + "'");
-    }
-    options.ghosts = inplace == "ghost";
-    if (!options.ghosts && inplace != "copy") {
-      throw py::value_error("inplace is 'ghost' or 'copy', not '" + inplace + "'");
-    }
-    options.engine.reference = !options.arena;
-    if (options.ghosts && options.engine.reference) {
-      throw py::value_error(
-          "inplace='ghost' needs memory='arena': ideal memory follows DTR's reference, which copies");
-    }
-    options.engine.deallocation = parse_deallocation(deallocation);
-    options.engine.partition = partition;
-    if (max_rematerialized_ns < 9e18) {
-      options.engine.max_rematerialized = static_cast<Nanoseconds>(std::floor(max_rematerialized_ns));
-    }
-    options.policy_options = {ignore_small, sample, seed};
-    options.check = check;
-    return options;
-  }
-
   static void check_signals() {
     py::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -221,13 +180,27 @@ void bind_simulation(py::module_& module) {
       "trace_facts", [](const py::object& trace) { return trace_facts(Columns(trace).view()); },
       py::arg("trace"));
 
+  py::enum_<Deallocation>(module, "Deallocation")
+      .value("ignore", Deallocation::kIgnore)
+      .value("eager", Deallocation::kEager)
+      .value("banish", Deallocation::kBanish);
+  py::class_<SimulationOptions>(module, "SimulationOptions")
+      .def(py::init<>())
+      .def_readwrite("budget", &SimulationOptions::budget)
+      .def_readwrite("policy", &SimulationOptions::policy)
+      .def_readwrite("arena", &SimulationOptions::arena)
+      .def_readwrite("ghosts", &SimulationOptions::ghosts)
+      .def_readwrite("partition", &SimulationOptions::partition)
+      .def_readwrite("moving", &SimulationOptions::moving)
+      .def_readwrite("deallocation", &SimulationOptions::deallocation)
+      .def_readwrite("max_rematerialized_ns", &SimulationOptions::max_rematerialized)
+      .def_readwrite("ignore_small", &SimulationOptions::ignore_small)
+      .def_readwrite("sample", &SimulationOptions::sample)
+      .def_readwrite("seed", &SimulationOptions::seed)
+      .def_readwrite("check", &SimulationOptions::check);
   py::class_<PySimulation>(module, "Simulation")
-      .def(py::init<Bytes, const std::string&, const std::string&, const std::string&, const std::string&,
-                    bool, double, bool, std::uint64_t, double, bool, bool, bool>(),
-           py::kw_only(), py::arg("budget"), py::arg("policy"), py::arg("memory"), py::arg("deallocation"),
-           py::arg("inplace"), py::arg("partition"), py::arg("ignore_small"), py::arg("sample"),
-           py::arg("seed"), py::arg("max_rematerialized_ns"), py::arg("events"), py::arg("timeline"),
-           py::arg("check"))
+      .def(py::init<const SimulationOptions&, bool, bool>(), py::arg("options"), py::kw_only(),
+           py::arg("events") = false, py::arg("timeline") = false)
       .def("advance", &PySimulation::advance, py::arg("trace"), py::kw_only(), py::arg("finish"))
       .def("is_resident", &PySimulation::resident, py::arg("tensor"))
       .def("check", &PySimulation::check)

@@ -53,6 +53,7 @@ class PySession {
     options.policy = policy;
     options.policy_options = {ignore_small, sample, seed};
     options.engine.partition = partition;
+    options.engine.moving = true;
     options.chaos = chaos;
     options.spill = spill;
     options.timeline = timeline;

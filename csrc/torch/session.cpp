@@ -120,24 +120,25 @@ void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::ji
   std::unique_ptr<RandomState> random;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   if (op.seeded && op.generator < 0) random = RandomState::of(generator);
-  retry_ = op.generator < 0;
-  try {
-    op.handle.redispatchBoxed(keys, stack);
-    retry_ = false;
-    return;
-  } catch (const OutOfMemory&) {
-    if (!retry_) throw;
-    retry_ = false;
-  } catch (...) {
-    retry_ = false;
-    throw;
+  Bytes refused = 0;
+  for (retry_ = op.generator < 0;;) {
+    try {
+      op.handle.redispatchBoxed(keys, stack);
+      retry_ = false;
+      return;
+    } catch (const OutOfMemory& error) {
+      refused = error.requested;
+    } catch (...) {
+      retry_ = false;
+      throw;
+    }
+    keep_running({});
+    if (random != nullptr) random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
+    stack->resize(std::min(stack->size(), first));
+    stack->insert(stack->end(), arguments.begin(), arguments.end());
+    // With nothing left to do, what does not fit is an error, or spilled.
+    if (!engine_->make_room(refused)) retry_ = false;
   }
-  keep_running({});
-  if (random != nullptr) random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
-  stack->resize(std::min(stack->size(), first));
-  stack->insert(stack->end(), arguments.begin(), arguments.end());
-  engine_->make_room();
-  op.handle.redispatchBoxed(keys, stack);
 }
 
 void Session::look_at(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {

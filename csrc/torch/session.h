@@ -148,7 +148,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) override;
   void evicted(StorageId storage) override;
   void materialized(StorageId storage) override;
-  void moved(StorageId storage, Bytes from) override;
+  void moved(StorageId storage, Bytes from, Bytes to) override;
 
   // Steps of `run`.
   void look_at(const Operator& op, const torch::jit::Stack& stack, std::size_t first);

@@ -131,8 +131,9 @@ void Session::materialized(StorageId id) {
   storage->clear_data_ptr_access_error_msg_();
 }
 
-void Session::moved(StorageId id, Bytes from) {
-  std::memmove(address_of(id), region_->at(from), static_cast<std::size_t>(engine_->records().storage(id).nbytes));
+void Session::moved(StorageId id, Bytes from, Bytes to) {
+  std::memmove(region_->at(to), region_->at(from),
+               static_cast<std::size_t>(engine_->records().storage(id).nbytes));
   materialized(id);
 }
 

@@ -61,9 +61,7 @@ class _Log:
         for record in records:
             reader = readers.get(record["INSTRUCTION"])
             if reader is None:
-                raise self.fail(
-                    f"{record['INSTRUCTION']!r} is not expected here: one of {', '.join(readers)} is"
-                )
+                raise self.fail(f"{record['INSTRUCTION']!r} is not expected here: one of {', '.join(readers)} is")
             reader(record, records)
 
     def replay(self) -> Trace:
@@ -188,9 +186,7 @@ class _Log:
         """Return the number in the next line, which must be a MEMORY or ALIAS line for `name`."""
         record = next(records, {"INSTRUCTION": "end of the log"})
         if record["INSTRUCTION"] != instruction or record.get("NAME") != name:
-            raise self.fail(
-                f"the {instruction} line of {name!r} is expected here, not {record['INSTRUCTION']}"
-            )
+            raise self.fail(f"the {instruction} line of {name!r} is expected here, not {record['INSTRUCTION']}")
         number = self.integer(instruction, self.field(record, instruction))
         if number < (-1 if instruction == "ALIAS" else 0):
             raise self.fail(f"{instruction} of {name!r} is {number}, which is negative")

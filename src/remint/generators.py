@@ -15,8 +15,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from remint.simulator.adversary import adversary
 from remint.trace import Trace, TraceBuilder
 from remint.training_tape import TrainingTape
+
+__all__ = ["adversary", "chain", "random_dag", "residual", "rnn", "tree", "unet"]
 
 _MIB = 2**20
 
@@ -157,10 +160,7 @@ def random_dag(n: int, *, seed: int = 0, nbytes: int = _MIB, seconds: float = 1e
             live.remove(args[0])
             live.append(tape.inplace("relu_", args[:1]))
         else:
-            sizes = [
-                max(1, round(nbytes * 10 ** rng.uniform(-1, 1)))
-                for _ in range(rng.choice([1, 1, 1, 1, 2, 3]))
-            ]
+            sizes = [max(1, round(nbytes * 10 ** rng.uniform(-1, 1))) for _ in range(rng.choice([1, 1, 1, 1, 2, 3]))]
             if rng.random() < 0.5:
                 weight = tape.weight(net.weight_bytes)
                 cost = seconds * 10 ** rng.uniform(-1, 1)
@@ -200,9 +200,7 @@ class _Net:
 
     def conv(self, x: int, nbytes: int, *, name: str = "conv", keep: bool = False) -> int:
         reads = [x, self.tape.weight(self.weight_bytes)]
-        (y,) = self.tape.op(
-            name, reads, [nbytes], self.seconds, saves=reads, backward_seconds=2 * self.seconds
-        )
+        (y,) = self.tape.op(name, reads, [nbytes], self.seconds, saves=reads, backward_seconds=2 * self.seconds)
         if not keep:
             self.tape.drop(x)
         return y

@@ -52,6 +52,8 @@ class Run:
     rematerialized_seconds: float
     search_seconds: float
     """Real time spent in searches."""
+    moved_bytes: int
+    """Arena: bytes that were moved together because an op found no room."""
     fragmentation: float
     """Arena: free bytes that could not serve the request at hand, over the budget; the mean over searches."""
     failure: str | None = None
@@ -101,7 +103,7 @@ class Run:
             f" {self.num_scores:,} scores",
         ]
         if self.memory == "arena":
-            lines.append(f"  fragmentation {self.fragmentation:.1%}")
+            lines.append(f"  fragmentation {self.fragmentation:.1%}, {format_bytes(self.moved_bytes)} moved")
         if self.failure is not None:
             lines.append(f"  failed        {self.failure}")
         return "\n".join(lines)

@@ -30,6 +30,7 @@ from remint.trace_events import (
     Call,
     Constant,
     Event,
+    Integers,
     Mark,
     Mutate,
     Release,
@@ -145,7 +146,7 @@ class Trace:
         return int(self.nanoseconds.sum()) / 1e9
 
     @cached_property
-    def _facts(self) -> Any:
+    def _facts(self) -> _core.TraceFacts:
         return _core.trace_facts(self)
 
     @property
@@ -154,20 +155,32 @@ class Trace:
 
         Constants count, and are freed like the rest. An op in place counts as one that makes a fresh storage.
         """
-        return int(self._facts.peak_bytes)
+        return self._facts.peak_bytes
 
     @property
     def min_budget_bytes(self) -> int:
         """A budget below which no schedule exists.
 
-        Each op needs its inputs and fresh outputs at once, beside the constants so far, which stay.
+        Each op needs its inputs and fresh outputs at once, beside the constants that the program holds.
         """
-        return int(self._facts.min_budget_bytes)
+        return self._facts.min_budget_bytes
 
     @property
     def constant_bytes(self) -> int:
         """The bytes of all constants."""
-        return int(self._facts.constant_bytes)
+        return self._facts.constant_bytes
+
+    def seconds_by_name(self) -> dict[str, tuple[int, float]]:
+        """Return, for each name of an op, how often it is called and what all the calls cost."""
+        is_op = (self.kinds >= CALL) & (self.kinds <= MUTATE)
+        ids = self.name_ids[is_op]
+        counts = np.bincount(ids, minlength=len(self.names))
+        totals = np.bincount(ids, weights=self.nanoseconds[is_op], minlength=len(self.names))
+        return {
+            name: (int(count), float(total) / 1e9)
+            for name, count, total in zip(self.names, counts, totals, strict=True)
+            if count
+        }
 
     def events(self) -> Iterator[Event]:
         """Iterate over the events, as objects to look at.
@@ -207,9 +220,7 @@ class Trace:
     def _requests(self, event: int) -> tuple[Request, ...]:
         here = slice(self.request_offsets[event], self.request_offsets[event + 1])
         requests: list[Request] = []
-        for size, output in zip(
-            self.request_bytes[here].tolist(), self.request_outputs[here].tolist(), strict=True
-        ):
+        for size, output in zip(self.request_bytes[here].tolist(), self.request_outputs[here].tolist(), strict=True):
             if size < 0:
                 requests.append(("free", -size - 1))
             else:
@@ -313,11 +324,11 @@ class TraceBuilder:
     def call(
         self,
         name: str,
-        args: Sequence[int],
-        nbytes: Sequence[int],
+        args: Integers,
+        nbytes: Integers,
         seconds: float,
         *,
-        aliases: Sequence[int] | None = None,
+        aliases: Integers | None = None,
         source: str | None = None,
         requests: Sequence[Request] | None = None,
     ) -> tuple[int, ...]:
@@ -338,9 +349,7 @@ class TraceBuilder:
         nanoseconds = check_seconds(fail, seconds)
         asked = () if requests is None else check_requests(fail, requests, sizes, shared)
         self._append(VIEW if shared and min(shared) >= 0 else CALL, name, read, nanoseconds, source, asked)
-        stored = [
-            self._storage_bytes[read[a]] if a >= 0 else size for a, size in zip(shared, sizes, strict=True)
-        ]
+        stored = [self._storage_bytes[read[a]] if a >= 0 else size for a, size in zip(shared, sizes, strict=True)]
         return tuple(map(self._append_tensor, sizes, shared, stored))
 
     def view(self, name: str, arg: int, seconds: float = 0.0, *, source: str | None = None) -> int:
@@ -354,8 +363,8 @@ class TraceBuilder:
     def mutate(
         self,
         name: str,
-        args: Sequence[int],
-        mutated: Sequence[int],
+        args: Integers,
+        mutated: Integers,
         seconds: float,
         *,
         source: str | None = None,
@@ -387,7 +396,7 @@ class TraceBuilder:
         self._begin(MARK, name)
         self._append(MARK, name)
 
-    def build(self, held: Sequence[int] | None = None) -> Trace:
+    def build(self, held: Integers | None = None) -> Trace:
         """Return the trace so far.
 
         `held` is what the program holds at the end, in the order in which it is made resident there; by
@@ -398,9 +407,7 @@ class TraceBuilder:
         else:
             kept = self._check_held(held)
         if max(sum(self._nanoseconds), sum(self._nbytes)) > MAX_INT64:
-            raise TraceError(
-                "the nanoseconds or the bytes of this trace add up to more than 64 bits can hold"
-            )
+            raise TraceError("the nanoseconds or the bytes of this trace add up to more than 64 bits can hold")
         num_requests = np.zeros(self.num_events + 1, np.int64)
         for event, count in self._num_requests.items():
             num_requests[event + 1] = count
@@ -449,9 +456,7 @@ class TraceBuilder:
         self._arg_offsets.append(len(self._args))
         self._out_offsets.append(len(self._nbytes))
         self._name_ids.append(-1 if name is None else self._names.setdefault(name, len(self._names)))
-        self._source_ids.append(
-            -1 if source is None else self._sources.setdefault(source, len(self._sources))
-        )
+        self._source_ids.append(-1 if source is None else self._sources.setdefault(source, len(self._sources)))
         if requests:
             self._num_requests[self.num_events - 1] = len(requests)
             for size, output in requests:
@@ -466,7 +471,7 @@ class TraceBuilder:
         self._out_offsets[-1] = len(self._nbytes)
         return len(self._nbytes) - 1
 
-    def _check_held(self, held: Sequence[int]) -> list[int]:
+    def _check_held(self, held: Integers) -> list[int]:
         def fail(problem: str) -> NoReturn:
             raise TraceError(f"held at the end: {problem}")
 

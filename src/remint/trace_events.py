@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 CONSTANT, CALL, VIEW, MUTATE, RELEASE, MARK = range(6)
 KINDS = ("constant", "call", "view", "mutate", "release", "mark")
@@ -27,6 +28,8 @@ KINDS = ("constant", "call", "view", "mutate", "release", "mark")
 # One memory request of a running kernel: ("allocate", nbytes) is scratch, ("allocate", nbytes, i) becomes
 # output i of the op, ("free", k) gives back the k-th allocation of this op, counted from 0.
 Request: TypeAlias = tuple[str, int] | tuple[str, int, int]
+
+Integers: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +135,7 @@ def check_bytes(fail: Fail, nbytes: Any) -> int:
 
 def check_seconds(fail: Fail, seconds: Any) -> int:
     """Return the nanoseconds in `seconds`."""
-    if type(seconds) is not float and (
-        isinstance(seconds, bool) or not isinstance(seconds, float | int | np.number)
-    ):
+    if type(seconds) is not float and (isinstance(seconds, bool) or not isinstance(seconds, float | int | np.number)):
         fail(f"seconds must be a number, not {seconds!r}")
     # Written so that NaN fails, too.
     if not 0 <= seconds <= MAX_SECONDS:

@@ -156,9 +156,7 @@ def read(path: Path) -> Trace:
     if builder is None:
         raise TraceError(f"{os.fspath(path)}:1: the file is empty, without even the header of a trace")
     if trace is None:
-        raise TraceError(
-            f"{os.fspath(path)}:{number}: the file ends here, without an end record: it is truncated"
-        )
+        raise TraceError(f"{os.fspath(path)}:{number}: the file ends here, without an end record: it is truncated")
     return trace
 
 
@@ -184,9 +182,7 @@ def _check_header(header: dict[str, Any]) -> None:
     version = header.get("version")
     if header.get("format") != FORMAT:
         hint = "; for a log of DTR use Trace.from_dtr_log" if "INSTRUCTION" in header else ""
-        raise TraceError(
-            f'not a trace: the first line must be {{"format": "{FORMAT}", "version": {VERSION}}}{hint}'
-        )
+        raise TraceError(f'not a trace: the first line must be {{"format": "{FORMAT}", "version": {VERSION}}}{hint}')
     if type(version) is not int or version < 1:
         raise TraceError(f"the version of the format must be a whole number from 1, not {version!r}")
     if version > VERSION:

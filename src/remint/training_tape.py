@@ -32,7 +32,7 @@ class _Node:
 
 
 class TrainingTape:
-    """A step being written. Tensors are numbers, as in `TraceBuilder`; the program drops what it is done with.
+    """A step being written. Tensors are numbers, as in `TraceBuilder`; the program drops what it used up.
 
     `seconds_per_byte` is the cost of element-wise ops, which is what an op costs unless it is said.
     """
@@ -137,9 +137,7 @@ class TrainingTape:
                 results = gradients * len(node.inputs)
                 self._references.update(results)
             elif node.backward == "view":
-                results = list(
-                    self._builder.call(name, gradients, [0] * len(sizes), 0.0, aliases=[0] * len(sizes))
-                )
+                results = list(self._builder.call(name, gradients, [0] * len(sizes), 0.0, aliases=[0] * len(sizes)))
                 for result, size in zip(results, sizes, strict=True):
                     self._new(result, size, self._roots[gradients[0]])
             else:

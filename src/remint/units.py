@@ -43,8 +43,7 @@ def _quantity(budget: int | float | str, peak_bytes: int | None) -> int | float:
     if unit == "%":
         if peak_bytes is None:
             raise ValueError(
-                f"budget {budget!r} is a percentage, but the peak it would be a part of is not known here: "
-                "give bytes"
+                f"budget {budget!r} is a percentage, but the peak it would be a part of is not known here: give bytes"
             )
         return peak_bytes * number / 100 if isinstance(number, float) else peak_bytes * number // 100
     return number * _FACTORS[str(unit)]

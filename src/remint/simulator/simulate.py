@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Literal
+from typing import Literal, get_args
 
 from remint import _core
 from remint.run import Run, Status, Timeline
@@ -30,6 +30,7 @@ def simulate(
     deallocation: Deallocation = "eager",
     inplace: Inplace | None = None,
     partition: bool | None = None,
+    moving: bool | None = None,
     ignore_small: float = 0.0,
     sample: bool = False,
     seed: int = 0,
@@ -52,6 +53,8 @@ def simulate(
         deallocation: what happens when the program lets go of a tensor.
         inplace: `"ghost"` (arena only, its default) writes in place, `"copy"` makes a fresh storage.
         partition: cheap and expensive bytes at two ends of the arena; by default only with `coop`.
+        moving: where an op finds no room on the arena, move what is resident together and try again (the moves take no
+            simulated time, but are counted); by default only with `coop`.
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
@@ -71,23 +74,29 @@ def simulate(
         raise ValueError(f"max_slowdown is 1 or more, not {max_slowdown}")
     if not 0 <= ignore_small <= 1:
         raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
+    inplace = inplace or ("ghost" if memory == "arena" else "copy")
+    _check_choice("memory", memory, get_args(Memory))
+    _check_choice("deallocation", deallocation, get_args(Deallocation))
+    _check_choice("inplace", inplace, get_args(Inplace))
+    if inplace == "ghost" and memory == "ideal":
+        raise ValueError("inplace='ghost' needs memory='arena'; ideal memory follows DTR's reference, which copies")
     facts = _core.trace_facts(trace)
     budget_bytes = parse_budget(budget, peak_bytes=facts.peak_bytes)
-    simulation = _core.Simulation(
-        budget=budget_bytes,
-        policy=policy,
-        memory=memory,
-        deallocation=deallocation,
-        inplace=inplace or ("ghost" if memory == "arena" else "copy"),
-        partition=policy == "coop" if partition is None else partition,
-        ignore_small=ignore_small,
-        sample=sample,
-        seed=seed,
-        max_rematerialized_ns=math.inf if facts.computed_ns == 0 else (max_slowdown - 1) * facts.computed_ns,
-        events=events,
-        timeline=timeline,
-        check=check,
-    )
+    options = _core.SimulationOptions()
+    options.budget = budget_bytes
+    options.policy = policy
+    options.arena = memory == "arena"
+    options.ghosts = inplace == "ghost"
+    options.partition = policy == "coop" if partition is None else partition
+    options.moving = policy == "coop" if moving is None else moving
+    options.deallocation = getattr(_core.Deallocation, deallocation)
+    if max_slowdown < math.inf:
+        options.max_rematerialized_ns = int((max_slowdown - 1) * facts.computed_ns)
+    options.ignore_small = ignore_small
+    options.sample = sample
+    options.seed = seed
+    options.check = check
+    simulation = _core.Simulation(options, events=events, timeline=timeline)
     status: Status = simulation.advance(trace, finish=True)
     figures = simulation.statistics()
     return Run(
@@ -107,11 +116,17 @@ def simulate(
         computed_seconds=facts.computed_ns * 1e-9,
         rematerialized_seconds=figures["rematerialized_ns"] * 1e-9,
         search_seconds=figures["search_ns"] * 1e-9,
+        moved_bytes=figures["moved_bytes"],
         fragmentation=figures["unusable_bytes"] / budget_bytes if memory == "arena" and budget_bytes else 0.0,
         failure=_failure(trace, status, figures, facts.min_budget_bytes, budget_bytes),
         timeline=Timeline(*simulation.timeline()) if timeline else None,
         events=tuple(simulation.decisions().split(";")[:-1]) if events else None,
     )
+
+
+def _check_choice(what: str, choice: str, choices: tuple[str, ...]) -> None:
+    if choice not in choices:
+        raise ValueError(f"{what} is one of {', '.join(map(repr, choices))}, not {choice!r}")
 
 
 def _failure(

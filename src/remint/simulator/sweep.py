@@ -86,7 +86,7 @@ def sweep(
     names = policy_names(memory) if policies == "all" else [policies] if isinstance(policies, str) else policies
     cases = [(name, policy, budget) for name in named for policy in names for budget in budgets]
     # A sweep that cannot be right fails before it starts.
-    for name, trace in named.items():
+    for trace in named.values():
         for budget in budgets:
             parse_budget(budget, peak_bytes=trace.peak_bytes)
 
