@@ -113,7 +113,8 @@ Bytes Arena::compact(const std::function<bool(StorageId)>& movable,
   Bytes sum = 0;
   for (BlockId id = first_; id != kNone; id = blocks_[id].next) {
     const Bytes from = blocks_[id].address;
-    if (blocks_[id].free() || blocks_[id].owner == kRunning || !movable(blocks_[id].owner) || !slide_down(id)) continue;
+    if (blocks_[id].free() || blocks_[id].owner == kRunning || !movable(blocks_[id].owner) || !slide_down(id))
+      continue;
     sum += blocks_[id].nbytes;
     moved(blocks_[id].owner, from, blocks_[id].address);
   }

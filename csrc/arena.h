@@ -45,9 +45,9 @@ class Arena final : public Memory {
   // Free bytes that adjoin `block` on both sides.
   Bytes adjacent_free(BlockId block) const;
 
-  // Moves every block that may be moved towards the low end, in order; with nothing in the way, what is free becomes one
-  // block. Calls moved(storage, from, to) for each storage that changes its address, lowest first. Returns the number of
-  // bytes moved.
+  // Moves every block that may be moved towards the low end, in order; with nothing in the way, what is free
+  // becomes one block. Calls moved(storage, from, to) for each storage that changes its address, lowest
+  // first. Returns the number of bytes moved.
   Bytes compact(const std::function<bool(StorageId)>& movable,
                 const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
 

@@ -122,8 +122,8 @@ class Engine {
   void acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes);
   // Memory for the op that is running. Throws OutOfMemory.
   BlockId allocate(Bytes nbytes);
-  // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit. False if
-  // there is nothing left to do. Only while no kernel is running.
+  // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit.
+  // False if there is nothing left to do. Only while no kernel is running.
   bool make_room(Bytes nbytes);
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);

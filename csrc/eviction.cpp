@@ -300,15 +300,16 @@ void Engine::before_write(ValueId value) {
 }
 
 void Engine::retire_storage(StorageId id, Bytes nbytes) {
-  // In the middle of a step nearly everything was computed from it; what is left of that some ops later counts.
+  // In the middle of a step nearly everything was computed from it; what is left of that some ops later
+  // counts.
   constexpr std::uint64_t kWait = 64;
   const std::uint64_t due = statistics_.num_ops + kWait;
   if (retired_.empty() || due < next_settled_) next_settled_ = due;
   retired_.push_back({id, nbytes, due, kWait});
 }
 
-// Constants that only recipes still need: pins what was made from them instead, where that takes no more bytes. So a
-// gradient does not stay for the sake of the optimizer state that it went into.
+// Constants that only recipes still need: pins what was made from them instead, where that takes no more
+// bytes. So a gradient does not stay for the sake of the optimizer state that it went into.
 void Engine::settle() {
   std::vector<Retired> retired;
   retired.swap(retired_);

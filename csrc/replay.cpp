@@ -2,9 +2,9 @@
 //
 // A frame is an op that waits. It locks the inputs that are there, then has the missing ones made one by one,
 // each by a frame of its own on top. On the arena, when the op on top runs out of memory, the waiting frames
-// give up their locks: what they hold can then be evicted, and they look for their inputs again when it is their turn.
-// Two inputs of which each needs the other's bytes to be made could go on like that for ever, so there is a limit to
-// what is run again for one op of the program.
+// give up their locks: what they hold can then be evicted, and they look for their inputs again when it is
+// their turn. Two inputs of which each needs the other's bytes to be made could go on like that for ever, so
+// there is a limit to what is run again for one op of the program.
 #include <stdexcept>
 
 #include "engine.h"

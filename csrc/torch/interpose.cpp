@@ -60,11 +60,15 @@ std::vector<c10::RegistrationHandleRAII>& handles() {
   return *all;
 }
 
-// An op with a kernel for all backends would arrive in the pieces that this kernel calls, and so with other
-// bits: for such an op the boxed function is registered by name. For the others the fallback does.
+// An op with a kernel for all backends, maybe beside one for the CPU, would arrive in the pieces that this
+// kernel calls, and so with other bits: for such an op the boxed function is registered by name. For the
+// others the fallback does.
 void interpose(const c10::OperatorHandle& op) {
-  const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-                         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  const bool composite =
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+      (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+       op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
   if (!composite || op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect)) return;
   if (op.hasKernelForDispatchKey(kKey)) return;
   handles().push_back(c10::Dispatcher::singleton().registerImpl(
@@ -72,7 +76,8 @@ void interpose(const c10::OperatorHandle& op) {
       "remint"));
 }
 
-// Ops can be registered at any time. Their kernels come after their names, so it is the next budget that looks.
+// Ops can be registered at any time. Their kernels come after their names, so it is the next budget that
+// looks.
 std::atomic<bool> any_new{true};
 
 class Listener final : public c10::OpRegistrationListener {

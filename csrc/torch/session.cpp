@@ -107,9 +107,10 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   bookkeeping_ += since(left);
 }
 
-// Runs the kernel. If it runs out of memory before it has written anything, everything else makes room and it is tried
-// once more.
-void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, std::size_t first) {
+// Runs the kernel. If it runs out of memory before it has written anything, everything else makes room and it
+// is tried once more.
+void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                         std::size_t first) {
   const bool tight = 2 * engine_->memory().used() > options_.budget;
   const bool again = tight && !op.writes_any && op.statistics < 0 && recordable_;
   if (!again) {
@@ -133,7 +134,8 @@ void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::ji
       throw;
     }
     keep_running({});
-    if (random != nullptr) random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
+    if (random != nullptr)
+      random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
     stack->resize(std::min(stack->size(), first));
     stack->insert(stack->end(), arguments.begin(), arguments.end());
     // With nothing left to do, what does not fit is an error, or spilled.

@@ -148,7 +148,9 @@ def tree_lstm() -> Case:
 
 def transformer() -> Case:
     layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
-    model = nn.Sequential(nn.Linear(16, 32), nn.TransformerEncoder(layer, 5, enable_nested_tensor=False), nn.Linear(32, 16))
+    model = nn.Sequential(
+        nn.Linear(16, 32), nn.TransformerEncoder(layer, 5, enable_nested_tensor=False), nn.Linear(32, 16)
+    )
     x, y = torch.randn(8, 48, 16), torch.randn(8, 48, 16)
     return model, lambda m: F.mse_loss(m(x), y)
 

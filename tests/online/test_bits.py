@@ -29,13 +29,11 @@ def peak(name: str, optimizer: str) -> int:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_without_pressure(name, optimizer):
-    assert peak(name, optimizer) > 0
+def test_without_pressure(name):
+    assert peak(name, "adam") > 0
 
 
-@pytest.mark.parametrize("policy", ["coop", "dtr-eq"])
-@pytest.mark.parametrize("percent", [70, 50, 35])
+@pytest.mark.parametrize(("policy", "percent"), [("coop", 70), ("coop", 50), ("coop", 35), ("dtr-eq", 50)])
 @pytest.mark.parametrize("name", ALL)
 def test_under_pressure(name, percent, policy):
     optimizer = {"coop": "adam", "dtr-eq": "sgd"}[policy]
@@ -54,8 +52,8 @@ def test_optimizers_that_write_many_tensors_at_once(optimizer):
     assert found.run.num_rematerializations > 0
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ["mlp", "lstm", "transformer", "gpt2_sdpa"])
 def test_chaos(name):
-    found = train(case(name), optimizer="adam", steps=2, budget="1GiB", chaos=True)
-    assert_same_bits(train(case(name), optimizer="adam", steps=2), found)
+    found = train(case(name), optimizer="adam", steps=1, budget="1GiB", chaos=True)
+    assert_same_bits(train(case(name), optimizer="adam", steps=1), found)
     assert found.run.num_rematerializations > 0

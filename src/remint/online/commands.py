@@ -20,7 +20,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     run.add_argument("--budget", required=True, help='bytes, such as "2GiB"')
     run.add_argument("--policy", default="coop", help="who is evicted (default: coop)")
-    run.add_argument("--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit")
+    run.add_argument(
+        "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
+    )
     run.add_argument("--json", metavar="FILE", help="write the figures there")
     run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
     run.add_argument("script", help="the script")

@@ -182,6 +182,4 @@ class LiveRun:
 
     def __repr__(self) -> str:
         peak, budget = format_bytes(self.peak_bytes), format_bytes(self.budget_bytes)
-        return (
-            f"<LiveRun: {self.status}, {self.policy}, peak {peak} of {budget}, slowdown {self.slowdown:.3f}>"
-        )
+        return f"<LiveRun: {self.status}, {self.policy}, peak {peak} of {budget}, slowdown {self.slowdown:.3f}>"
