@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import time
 
-import remint
 import torch
+
+import remint
 
 
 def small() -> None:

@@ -1,9 +1,10 @@
 """PyTorch's own operator database, with everything evicted after every op."""
 
 import pytest
-import remint
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
+
+import remint
 
 pytest.importorskip("expecttest")
 op_db = pytest.importorskip("torch.testing._internal.common_methods_invocations").op_db

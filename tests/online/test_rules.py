@@ -8,10 +8,11 @@ import threading
 
 import numpy as np
 import pytest
-import remint
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import remint
 
 
 def same_with_and_without(program, **options):
@@ -88,9 +89,11 @@ def test_weights_change_under_activations():
     w = torch.ones(8, 8)
     with remint.budget("1MiB") as run:
         a = w * 2
-        assert remint.evict(a) and not remint.is_resident(a)
+        assert remint.evict(a)
+        assert not remint.is_resident(a)
         w.fill_(5)
-        assert remint.is_resident(a) and not remint.evict(a)
+        assert remint.is_resident(a)
+        assert not remint.evict(a)
         assert a.sum().item() == 128
     assert run.num_rematerializations == 1
 
@@ -145,11 +148,13 @@ def test_addresses_that_are_handed_out_stay():
         array = x.numpy()
         expected = array.copy()
         junk = [torch.randn(200_000) * 1 for _ in range(20)]
-        assert np.array_equal(array, expected) and remint.is_resident(x)
+        assert np.array_equal(array, expected)
+        assert remint.is_resident(x)
         assert not remint.evict(x)
         y = torch.randn(100) + 1
         remint.evict(y)
-        assert len(y.tolist()) == 100 and "tensor" in repr(y)
+        assert len(y.tolist()) == 100
+        assert "tensor" in repr(y)
         remint.evict(y)
         assert torch.equal(copy.deepcopy(y), y)
         del junk
@@ -178,7 +183,8 @@ def test_an_exception_leaves_nothing_behind():
         with pytest.raises(remint.BudgetError) as caught:
             torch.cat([torch.randn(50_000) for _ in range(20)])
         assert isinstance(caught.value, torch.OutOfMemoryError)
-        assert "MiB" in str(caught.value) and "smallest budget" in str(caught.value)
+        assert "MiB" in str(caught.value)
+        assert "smallest budget" in str(caught.value)
         assert torch.equal(y, x @ x)
     assert run.peak_bytes <= run.budget_bytes
     with remint.budget("64MiB"):
@@ -190,7 +196,8 @@ def test_spilling_goes_on_where_raising_stops():
     with pytest.warns(UserWarning, match="ordinary memory"), remint.budget("2MiB", overflow="spill") as run:
         y = (x @ x).relu()
     assert torch.equal(y, (x @ x).relu())
-    assert run.spilled_bytes > 0 and run.peak_bytes <= run.budget_bytes
+    assert run.spilled_bytes > 0
+    assert run.peak_bytes <= run.budget_bytes
 
 
 def test_everything_is_ordinary_after_the_budget():
@@ -218,7 +225,8 @@ def test_nested_repeated_and_as_a_decorator():
             y = x + 1
         z = y * 2
     assert torch.equal(z, (x + 1) * 2)
-    assert outer.num_ops > 0 and inner.num_ops > 0
+    assert outer.num_ops > 0
+    assert inner.num_ops > 0
 
 
 def test_other_threads_are_untouched():
@@ -235,7 +243,8 @@ def test_other_threads_are_untouched():
         inside.set()
         leave.wait()
     thread.join()
-    assert found and run.num_ops == 0
+    assert found
+    assert run.num_ops == 0
 
 
 def test_records_do_not_grow_with_a_long_loop():

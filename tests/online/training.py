@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import remint
 import torch
 from torch import nn
+
+import remint
 
 # A model, and a function that computes its loss.
 Case = tuple[nn.Module, Callable[[nn.Module], torch.Tensor]]

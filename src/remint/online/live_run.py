@@ -139,11 +139,28 @@ class LiveRun:
 
     def summary(self) -> dict[str, Any]:
         """Return the plain figures by name, for a table or a file."""
-        names = (
-            "status policy memory deallocation budget_bytes peak_bytes pinned_bytes spilled_bytes num_ops "
-            "num_evictions num_rematerializations num_searches num_scores computed_seconds rematerialized_seconds "
-            "search_seconds bookkeeping_seconds fragmentation slowdown failure"
-        ).split()
+        names = [
+            "status",
+            "policy",
+            "memory",
+            "deallocation",
+            "budget_bytes",
+            "peak_bytes",
+            "pinned_bytes",
+            "spilled_bytes",
+            "num_ops",
+            "num_evictions",
+            "num_rematerializations",
+            "num_searches",
+            "num_scores",
+            "computed_seconds",
+            "rematerialized_seconds",
+            "search_seconds",
+            "bookkeeping_seconds",
+            "fragmentation",
+            "slowdown",
+            "failure",
+        ]
         return {name: getattr(self, name) for name in names}
 
     def finished(self) -> Run:
