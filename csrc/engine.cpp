@@ -18,8 +18,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, con
 ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {
   // Constants live long: they stand with what is expensive.
   end_ = options_.partition ? End::kHigh : End::kLow;
-  const bool elsewhere = nbytes == 0 && !options_.reference;
-  return adopt_constant(elsewhere ? kNone : allocate(nbytes), nbytes, tag);
+  return adopt_constant(allocate(nbytes), nbytes, tag);
 }
 
 ValueId Engine::adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag) {
@@ -49,10 +48,12 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
   }
   Bytes nbytes = 0;
   for (const Output& output : description.outputs) {
-    if (output.takes_over == kNone) {
-      nbytes += output.nbytes;
-    } else {
-      before_write(description.inputs[output.takes_over]);
+    if (output.takes_over == kNone) nbytes += output.nbytes;
+  }
+  // Pinning what was made from one written input can pin another, so as often as there are outputs.
+  for (std::size_t round = 0; round < description.outputs.size(); ++round) {
+    for (const Output& output : description.outputs) {
+      if (output.takes_over != kNone) before_write(description.inputs[output.takes_over]);
     }
   }
   acquire(description.inputs, description.cost, nbytes);
@@ -115,7 +116,12 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
   }
   const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
   add_outputs(op, description, outputs);
+  const std::uint32_t depth = records_.op(op).depth;
   if (!outputs.empty()) note('C', records_.value(outputs[0]).tag);
+  bool once = false;  // the op wrote over what cannot be made again: it can never run again
+  for (const Output& output : description.outputs) {
+    once = once || (output.takes_over != kNone && storage_of(description.inputs[output.takes_over]).pinned);
+  }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const Output& output = description.outputs[k];
     Value& value = records_.value(outputs[k]);
@@ -139,12 +145,22 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
       policy_->touched(value.storage);
     }
   }
+  if (once) {
+    for (ValueId output : outputs) {
+      if (records_.storage(records_.value(output).storage).resident)
+        pin_storage(records_.value(output).storage);
+    }
+  }
   free_running_blocks();
   sample();
   abandon();
   for (ValueId output : outputs) access(records_.value(output).storage);
-  if (records_.op(op).depth > options_.max_depth) {
+  if (depth > options_.max_depth) {
     for (ValueId output : outputs) pin_storage(records_.value(output).storage);
+  }
+  // The bytes of one output can have gone on to another one at once.
+  for (ValueId output : outputs) {
+    if (storage_of(output).references == 0) collect(records_.value(output).storage);
   }
 }
 
@@ -191,13 +207,17 @@ void Engine::place(Nanoseconds cost, Bytes nbytes) {
 void Engine::check() const {
   auto fail = [](const std::string& what) { throw std::logic_error("engine: " + what); };
   memory_->check();
+  const auto* arena = dynamic_cast<const Arena*>(memory_.get());
   if (memory_->used() > memory_->budget()) fail("the budget is exceeded");
   Bytes resident = 0;
   Bytes pinned = 0;
   for (StorageId id = 0; id < records_.num_storage_slots(); ++id) {
     const Storage& s = records_.storage(id);
     if (!s.in_use) continue;
-    if (s.resident && (s.block != kNone || options_.reference)) resident += memory_->footprint(s.nbytes);
+    // A block can be larger than its storage: a kernel may ask for more than the output needs. What is
+    // elsewhere has none.
+    if (s.resident && arena == nullptr) resident += s.nbytes;
+    if (s.resident && arena != nullptr && s.block != kNone) resident += arena->block(s.block).nbytes;
     if (s.pinned) pinned += s.nbytes;
     if (s.locks != 0) fail("a lock was left behind");
     const bool candidate = s.resident && !s.pinned;
@@ -207,7 +227,7 @@ void Engine::check() const {
     }
   }
   // Blocks that belong to no storage: kept, or of an op that is running.
-  if (const auto* arena = dynamic_cast<const Arena*>(memory_.get())) {
+  if (arena != nullptr) {
     for (BlockId id = arena->first(); id != kNone; id = arena->block(id).next) {
       if (arena->block(id).owner == Arena::kRunning) resident += arena->block(id).nbytes;
     }

@@ -74,7 +74,7 @@ struct EngineOptions {
   bool moving = false;  // an op that finds no room is tried again after what is resident was moved together
   // What would take a chain of more ops than this to make again is pinned: records do not grow with a long
   // loop.
-  std::uint32_t max_depth = 10000;
+  std::uint32_t max_depth = std::numeric_limits<std::uint32_t>::max();
   // Rematerialization beyond this raises Thrash.
   Nanoseconds max_rematerialized = std::numeric_limits<Nanoseconds>::max();
 };
@@ -108,10 +108,10 @@ class Engine {
   Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, const std::string& policy,
          const PolicyOptions& policy_options, Device& device);
 
-  // Bytes that the program owns and that cannot be made again. They are pinned. On the arena, a constant of
-  // no bytes stands for memory elsewhere: it has no block.
+  // Bytes that the program owns and that cannot be made again. They are pinned.
   ValueId add_constant(Bytes nbytes, std::uint64_t tag);
-  // The same, in a block that is there already: one that was kept, or of the op that is running.
+  // The same, in a block that is there already: one that was kept, or of the op that is running. Memory
+  // elsewhere has no block (kNone) and counts no bytes.
   ValueId adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag);
 
   // Runs an op of the program; `outputs` gets its values.
@@ -236,6 +236,7 @@ class Engine {
   void let_go(StorageId id);
   void collect(StorageId id);
   void pin_storage(StorageId id);
+  void forget_recipe(ValueId value);
   void try_banish(StorageId id);
   std::vector<StorageId> held_descendants(StorageId id);
   void retire_storage(StorageId id, Bytes nbytes);

@@ -17,10 +17,10 @@ void Engine::unlock(StorageId id) {
   if (--s.locks > 0) return;
   if (s.resident && !s.pinned) join_pool(id);
   if (s.references > 0) return;
-  if (options_.deallocation == Deallocation::kBanish) {
-    try_banish(id);
-  } else if (!options_.reference && (s.let_go_late || records_.dead(id))) {
-    s.let_go_late = false;
+  const bool late = s.let_go_late;
+  s.let_go_late = false;
+  if (options_.deallocation == Deallocation::kBanish ||
+      (!options_.reference && (late || records_.dead(id)))) {
     let_go(id);
   }
 }
@@ -65,6 +65,7 @@ void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
   h.resident = true;
   h.constant = g.constant && keep_pinned;
   h.fixed = g.fixed;
+  g.constant = false;
   if (h.block != kNone) memory_->own(h.block, heir);
   g.block = kNone;
   g.resident = false;
@@ -212,7 +213,11 @@ void Engine::let_go(StorageId id) {
       }
       return;
     case Deallocation::kBanish:
-      try_banish(id);
+      if (!options_.reference && records_.dead(id)) {
+        collect(id);
+      } else {
+        try_banish(id);
+      }
       return;
   }
 }
@@ -243,18 +248,21 @@ void Engine::materialize(ValueId value) {
 }
 
 void Engine::pin(ValueId value) {
-  if (!defined(value)) {
-    if (options_.reference) {
+  if (options_.reference) {
+    if (!defined(value)) {
       Frame frame;
       frame.op = records_.value(value).op;
       frame.target = value;
       frames_.push_back(frame);
       drive();
-    } else {
-      materialize(value);
     }
+    pin_storage(records_.value(value).storage);
+    return;
   }
+  // Locked, so that what nobody holds is not dropped between the two.
+  acquire({value}, 0, 0);
   pin_storage(records_.value(value).storage);
+  abandon();
 }
 
 void Engine::pin_storage(StorageId id) {
@@ -265,9 +273,14 @@ void Engine::pin_storage(StorageId id) {
   pinned_bytes_ += s.nbytes;
   if (options_.reference) return;
   // Pinned bytes are never made again, so what was kept to make them need not be.
-  policy_->neighbourhood().dropping(id);
+  // Its views are still made from it.
+  forget_recipe(s.values[0]);
+}
+
+void Engine::forget_recipe(ValueId value) {
+  policy_->neighbourhood().dropping(records_.value(value).storage);
   std::vector<StorageId> orphans;
-  records_.drop_recipe(id, orphans);
+  records_.drop_recipe(value, orphans);
   for (StorageId orphan : orphans) collect(orphan);
 }
 
@@ -296,6 +309,24 @@ void Engine::before_write(ValueId value) {
   if (!records_.storage(id).pinned || records_.storage(id).readers == 0) return;
   for (StorageId held : held_descendants(id)) {
     if (records_.storage(held).in_use) pin(records_.storage(held).values[0]);
+  }
+  if (!records_.storage(id).in_use) return;
+  // What reads it still are views, which have recipes of their own.
+  std::vector<std::pair<ValueId, StorageId>> made;
+  for (ValueId v : records_.storage(id).values) {
+    for (const Value::Reader& reader : records_.value(v).readers) {
+      for (ValueId output : records_.op(reader.op).outputs) {
+        if (output != kNone && records_.value(output).storage != id) {
+          made.emplace_back(output, records_.value(output).storage);
+        }
+      }
+    }
+  }
+  for (const auto& [output, storage] : made) {
+    // Pinning one can be the end of another that was kept only for it, or of itself.
+    auto kept = [&] { return records_.storage(storage).in_use && records_.value(output).storage == storage; };
+    if (kept()) pin(output);
+    if (kept()) forget_recipe(output);
   }
 }
 
@@ -376,11 +407,16 @@ void Engine::try_banish(StorageId id) {
     if (!s.in_use || s.references > 0 || s.constant || s.locks > 0 || s.values.empty()) continue;
     bool needed = false;
     std::vector<StorageId> children;
-    records_.for_children(at, [&](StorageId child) {
-      if (child == at) return;
-      if (!records_.storage(child).resident) needed = true;
-      children.push_back(child);
-    });
+    // Per value: a view of what is resident may have to be made again, too.
+    for (ValueId v : s.values) {
+      for (const Value::Reader& reader : records_.value(v).readers) {
+        for (ValueId output : records_.op(reader.op).outputs) {
+          if (output == kNone || records_.value(output).storage == at) continue;
+          if (!defined(output)) needed = true;
+          children.push_back(records_.value(output).storage);
+        }
+      }
+    }
     if (needed) continue;
     std::vector<StorageId> parents;
     records_.for_parents(at, [&](StorageId parent) {

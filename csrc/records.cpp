@@ -109,23 +109,24 @@ void Records::drop_output(OpId id, ValueId value, std::vector<StorageId>& orphan
   assert(slot != op.outputs.end());
   *slot = kNone;
   values_[value].op = kNone;
-  if (--op.remaining > 0) return;
+  const bool last = --op.remaining == 0;
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     StorageId parent = values_[op.inputs[i].value].storage;
-    remove_reader(op.inputs[i].value, op.inputs[i].reader);
+    // An op of which only views are left keeps what they are views of no more.
+    if (last) remove_reader(op.inputs[i].value, op.inputs[i].reader);
     if (dead(parent)) orphans.push_back(parent);
   }
+  if (!last) return;
   op.inputs.clear();
   if (dropped_ != nullptr) dropped_->ops.push_back(op.tag);
   free_ops_.push_back(id);
 }
 
-void Records::drop_recipe(StorageId id, std::vector<StorageId>& orphans) {
-  Storage& s = storages_[id];
-  const OpId op = values_[s.values[0]].op;
+void Records::drop_recipe(ValueId value, std::vector<StorageId>& orphans) {
+  const OpId op = values_[value].op;
   if (op == kNone) return;
-  s.cost -= ops_[op].cost;
-  drop_output(op, s.values[0], orphans);
+  storages_[values_[value].storage].cost -= ops_[op].cost;
+  drop_output(op, value, orphans);
 }
 
 void Records::drop(StorageId id, std::vector<StorageId>& orphans) {

@@ -79,9 +79,8 @@ class Records {
   // Whether `storage` can never be needed again: no reference, no reader.
   bool dead(StorageId storage) const;
 
-  // Forgets how the root of `storage` is made; its views can still be made from it. Inputs that die of it are
-  // appended to `orphans`.
-  void drop_recipe(StorageId storage, std::vector<StorageId>& orphans);
+  // Forgets how `value` is made. Inputs that die of it are appended to `orphans`.
+  void drop_recipe(ValueId value, std::vector<StorageId>& orphans);
 
   // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);

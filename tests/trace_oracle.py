@@ -60,8 +60,12 @@ def _peak_bytes(trace: Trace) -> int:
 
 
 def _min_budget_bytes(trace: Trace) -> int:
-    """What is needed at once by the hungriest op; an op in place writes the storage it reads."""
+    """What is needed at once by the hungriest op; an op in place writes the storage it reads.
+
+    A constant counts for as long as the program holds any tensor of its storage.
+    """
     storages: list[int] = []
+    tensors: dict[int, set[int]] = {}  # per storage: its tensors that are not released
     nbytes: dict[int, int] = {}
     constants: set[int] = set()
     most = 0
@@ -69,6 +73,7 @@ def _min_budget_bytes(trace: Trace) -> int:
     def add(tensor: int, size: int, alias: int, args: tuple[int, ...]) -> None:
         assert tensor == len(storages)
         storages.append(storages[args[alias]] if alias >= 0 else tensor)
+        tensors.setdefault(storages[tensor], set()).add(tensor)
         nbytes.setdefault(storages[tensor], size)
 
     for event in trace.events():
@@ -89,5 +94,8 @@ def _min_budget_bytes(trace: Trace) -> int:
                 for tensor, size, index in zip(event.outputs, event.nbytes, event.mutated, strict=True):
                     add(tensor, size, index, event.args)
                 needed = {storages[tensor] for tensor in event.args}
-        most = max(most, sum(nbytes[storage] for storage in constants | needed))
+            case Release():
+                tensors[storages[event.tensor]].remove(event.tensor)
+        held_constants = {storage for storage in constants if tensors[storage]}
+        most = max(most, sum(nbytes[storage] for storage in held_constants | needed))
     return most

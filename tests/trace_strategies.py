@@ -31,9 +31,7 @@ def traces(draw: st.DrawFn, max_events: int = 40) -> Trace:
             args = args or live[:1]
             mutated = draw(st.lists(st.integers(0, len(args) - 1), min_size=1, max_size=2, unique=True))
             requests = draw(_requests([]))
-            live += builder.mutate(
-                name, args, mutated, draw(SECONDS), source=draw(SOURCES), requests=requests
-            )
+            live += builder.mutate(name, args, mutated, draw(SECONDS), source=draw(SOURCES), requests=requests)
         elif kind == "view":
             live.append(builder.view(name, draw(st.sampled_from(live)), draw(SECONDS), source=draw(SOURCES)))
         else:

@@ -54,6 +54,7 @@ class PySession {
     options.policy_options = {ignore_small, sample, seed};
     options.engine.partition = partition;
     options.engine.moving = true;
+    options.engine.max_depth = 10000;
     options.chaos = chaos;
     options.spill = spill;
     options.timeline = timeline;

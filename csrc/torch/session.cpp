@@ -239,7 +239,7 @@ void Session::identify(Touched& touched, bool written) {
 void Session::add_constant(Touched& touched) {
   if (--constants_until_look_ == 0) let_go_of_unused_constants();
   forget_dropped();
-  touched.value = engine_->add_constant(0, 0);
+  touched.value = engine_->adopt_constant(kNone, 0, 0);
   constants_[touched.storage] = touched.value;
   kept_[engine_->records().value(touched.value).storage] =
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage);
