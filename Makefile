@@ -16,7 +16,7 @@ setup: $(VENV)/installed
 $(VENV)/tools: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	$(PIP) "setuptools>=77" pybind11 --group dev
+	$(PIP) torch "setuptools>=77" pybind11 --group dev
 	touch $@
 
 # Editable, against what is installed: Python files are used in place, the core is built anew when its sources change.
@@ -45,6 +45,9 @@ bench: setup
 	$(BIN)/python benchmarks/engine_speed.py
 	$(BIN)/python benchmarks/dtr_reference.py
 	$(BIN)/python benchmarks/coop.py
+	$(BIN)/python benchmarks/planning_capture.py build/graphs
+	$(BIN)/python benchmarks/planning_table.py build/graphs/*.graph -o build/planning.json --auto-limit 30 --time-limit 10
+	$(BIN)/python benchmarks/planning_table.py --render build/planning.json
 
 # The core's tests once more, on a core that checks every access, every shift and every assertion.
 sanitize: $(SANITIZED)/tested

@@ -6,4 +6,5 @@
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The torch-free core of remint.";
   remint::bind_simulation(module);
+  remint::bind_search(module);
 }

@@ -5,21 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from remint.errors import BudgetError, TraceError
+from remint.graph import Graph, Op
+from remint.plan import Compute, Free, Plan, verify
+from remint.planners import frontier, plan
 from remint.run import Run
 from remint.simulator import Sweep, policy_names, simulate, smallest_budget, sweep
 from remint.trace import Trace, TraceBuilder
 
 __all__ = [
     "BudgetError",
+    "Compute",
+    "Free",
+    "Graph",
+    "Op",
+    "Plan",
     "Run",
     "Sweep",
     "Trace",
     "TraceBuilder",
     "TraceError",
+    "capture",
+    "frontier",
+    "plan",
     "policy_names",
     "simulate",
     "smallest_budget",
     "sweep",
+    "verify",
 ]
 
 # What needs torch, which the rest does without: imported when it is first asked for.
@@ -33,4 +45,9 @@ def __getattr__(name: str) -> Any:
 
         globals()[name] = getattr(online, name)
         return globals()[name]
+    # The package is callable: it is `capture` itself.
+    if name == "capture":
+        import remint.capture
+
+        return remint.capture
     raise AttributeError(f"module 'remint' has no attribute {name!r}")

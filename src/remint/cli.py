@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from remint.cli_plan import add_commands
 from remint.errors import BudgetError
 from remint.simulator import Sweep, policy_names, sweep
 from remint.trace import Trace
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_simulate(commands)
     _add_trace(commands)
+    add_commands(commands)
     return parser
 
 

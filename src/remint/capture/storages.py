@@ -1,0 +1,132 @@
+"""From an fx graph of tensors to a Graph of storages: views, tuple parts and aliases collapse into what holds
+bytes.
+
+Which tensors share a storage is observed, not guessed from operator names: the graph is run on fake tensors,
+which alias as real ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from remint.capture.joint import Joint
+from remint.graph import Graph, Op
+
+
+@dataclass(frozen=True)
+class Storages:
+    """Per fx node the storages it makes (name → bytes) and those it reads; views make none."""
+
+    made: Mapping[str, Mapping[str, int]]
+    read: Mapping[str, tuple[str, ...]]
+    constants: Mapping[str, int]
+    outputs: tuple[str, ...]
+
+
+@dataclass
+class _Observer:
+    names: dict[int, str] = field(default_factory=dict)
+    alive: list[Any] = field(default_factory=list)  # an address means nothing once its storage is gone
+
+    def name(self, tensor: torch.Tensor) -> str | None:
+        return self.names.get(tensor.untyped_storage()._cdata)
+
+    def add(self, tensor: torch.Tensor, name: str) -> int:
+        storage = tensor.untyped_storage()
+        self.names[storage._cdata] = name
+        self.alive.append(storage)
+        return int(storage.nbytes())
+
+
+def find_storages(joint: Joint) -> Storages:
+    """Run the joint graph on fake tensors and note which storages each node makes and reads."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(t, static_shapes=True) for t in joint.inputs]
+    seen = _Observer()
+    constants: dict[str, int] = {}
+    # Inputs that share a storage (tied weights, views) are one constant.
+    first: dict[int, int] = {}
+    for place, (real, fake) in enumerate(zip(joint.inputs, fakes, strict=True)):
+        address = real.untyped_storage()._cdata
+        if address in first:
+            seen.names[fake.untyped_storage()._cdata] = joint.input_names[first[address]]
+            seen.alive.append(fake.untyped_storage())
+            continue
+        first[address] = place
+        seen.add(fake, joint.input_names[place])
+        constants[joint.input_names[place]] = int(real.untyped_storage().nbytes())
+
+    made: dict[str, dict[str, int]] = {}
+    read: dict[str, tuple[str, ...]] = {}
+    values: dict[fx.Node, Any] = {}
+    outputs: list[str] = []
+    queue = iter(fakes)
+    with mode, torch.no_grad():
+        for node in joint.module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(queue)
+            elif node.op == "get_attr":
+                attribute = getattr(joint.module, node.target)
+                values[node] = attribute
+                if isinstance(attribute, torch.Tensor):
+                    fake = mode.from_tensor(attribute, static_shapes=True)
+                    values[node] = fake
+                    constants[node.name] = seen.add(fake, node.name)
+            elif node.op == "output":
+                for tensor in _tensors(fx.node.map_arg(node.args, lambda n: values[n])):
+                    name = seen.name(tensor)
+                    if name is not None and name not in constants and name not in outputs:
+                        outputs.append(name)
+            else:
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+                result = values[node] = node.target(*args, **kwargs)
+                made[node.name] = {}
+                for place, tensor in enumerate(_tensors(result)):
+                    if seen.name(tensor) is None:
+                        name = node.name if isinstance(result, torch.Tensor) else f"{node.name}.{place}"
+                        made[node.name][name] = seen.add(tensor, name)
+                used = (seen.name(t) for t in _tensors((args, kwargs)))
+                read[node.name] = tuple(dict.fromkeys(name for name in used if name is not None))
+    return Storages(made, read, constants, tuple(outputs))
+
+
+def to_graph(
+    joint: Joint, storages: Storages, cost: Callable[[fx.Node], float], scratch: Callable[[fx.Node], int]
+) -> Graph:
+    """Return the Graph of the nodes that make storages; `cost` and `scratch` are asked once for each."""
+    ops: list[Op] = []
+    for node in joint.module.graph.nodes:
+        outputs = dict(storages.made.get(node.name, {}))
+        if not outputs:
+            continue
+        workspace = scratch(node)
+        if workspace:
+            outputs[f"{node.name}.workspace"] = workspace
+        ops.append(
+            Op(
+                node.name,
+                cost(node),
+                storages.read[node.name],
+                outputs,
+                _repeatable(node),
+                joint.sources.get(node.name, ""),
+            )
+        )
+    return Graph(tuple(ops), storages.constants, storages.outputs)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _repeatable(node: fx.Node) -> bool:
+    """Whether running a node twice leaves the world as running it once does."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or not schema.is_mutable

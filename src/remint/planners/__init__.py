@@ -1,0 +1,166 @@
+"""Planners: from a graph and a budget to a plan. One file per method, one contract (base.py)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from remint.errors import BudgetError
+from remint.graph import Graph
+from remint.plan import Plan
+from remint.planners.auto import auto
+from remint.planners.base import Infeasible, Planner, Problem, Progress, Task
+from remint.planners.baselines import drop, keep
+from remint.planners.chain import chain
+from remint.planners.checkmate import checkmate
+from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt, chen_sqrt_ap
+from remint.planners.dtr import dtr
+from remint.planners.griewank import griewank, griewank_ap
+from remint.planners.interval import interval
+from remint.planners.rounding import rounding, rounding_repair
+from remint.planners.search import least_peak, search
+from remint.units import format_bytes, parse_budget
+
+__all__ = ["PLANNERS", "Progress", "frontier", "plan"]
+
+PLANNERS: Mapping[str, Planner] = MappingProxyType(
+    {
+        "keep": keep,
+        "drop": drop,
+        "chen-sqrt": chen_sqrt,
+        "chen-sqrt-ap": chen_sqrt_ap,
+        "chen-greedy": chen_greedy,
+        "chen-greedy-ap": chen_greedy_ap,
+        "griewank": griewank,
+        "griewank-ap": griewank_ap,
+        "checkmate": checkmate,
+        "rounding": rounding,
+        "rounding-repair": rounding_repair,
+        "interval": interval,
+        "chain": chain,
+        "dtr": dtr,
+        "search": search,
+        "auto": auto,
+    }
+)
+
+Budget = int | float | str
+
+
+def plan(
+    graph: Graph,
+    budget: Budget,
+    planner: str = "auto",
+    time_limit: float = 60,
+    seed: int = 0,
+    progress: bool | Callable[[Progress], None] = False,
+    *,
+    hint: Plan | None = None,
+) -> Plan:
+    """Return a schedule of `graph` that stays inside `budget`, as cheap as `planner` can make it.
+
+    `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
+    found; a function is called with each `Progress`. `hint` is a plan to start from. Raises `BudgetError` if
+    no schedule is found.
+    """
+    if planner not in PLANNERS:
+        raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
+    if not time_limit >= 0:
+        raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
+    budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
+    began = time.monotonic()
+    task = Task(
+        problem=Problem(graph),
+        budget=budget_bytes,
+        deadline=began + time_limit,
+        seed=seed,
+        started=began,
+        listener=_print_progress if progress is True else progress or None,
+        hint=hint.sequence if hint is not None and hint.peak_bytes <= budget_bytes else None,
+    )
+    if budget_bytes < graph.min_budget_bytes:
+        raise _too_small(task, planner, Infeasible("no schedule can"))
+    try:
+        outcome = PLANNERS[planner](task)
+    except Infeasible as failure:
+        raise _too_small(task, planner, failure) from None
+    result = Plan.from_sequence(
+        graph, outcome.sequence, bound=outcome.bound, planner=planner, seconds=time.monotonic() - began
+    )
+    if result.peak_bytes > budget_bytes:
+        raise _too_small(task, planner, Infeasible(f"{planner} has one schedule only", outcome.sequence))
+    return result
+
+
+def frontier(
+    graph: Graph, budgets: Iterable[Budget], planner: str = "auto", time_limit: float = 60, seed: int = 0
+) -> dict[int, Plan | None]:
+    """Return the memory-time curve: a plan per budget in bytes, or None where none was found.
+
+    `time_limit` is for each budget. A plan for a tighter budget is one for every looser one, and a bound for
+    a looser one holds for every tighter one, so costs never rise with the budget.
+    """
+    wanted = sorted({parse_budget(b, peak_bytes=graph.peak_bytes) for b in budgets})
+    plans: dict[int, Plan | None] = {}
+    hint: Plan | None = None
+    for nbytes in wanted:
+        found: Plan | None
+        try:
+            found = plan(graph, nbytes, planner, time_limit, seed, hint=hint)
+        except BudgetError:
+            found = None
+        if hint is not None and (found is None or found.cost > hint.cost):
+            bound = found.bound if found is not None else graph.cost
+            found = Plan.from_sequence(graph, hint.sequence, bound=bound, planner=hint.planner, seconds=hint.seconds)
+        plans[nbytes] = hint = found
+    bound = 0.0
+    for nbytes in reversed(wanted):
+        found = plans[nbytes]
+        if found is not None:
+            bound = max(bound, found.bound)
+            if bound > found.bound:
+                plans[nbytes] = Plan.from_sequence(
+                    graph, found.sequence, bound=bound, planner=found.planner, seconds=found.seconds
+                )
+    return plans
+
+
+def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
+    graph, budget = task.graph, task.budget
+    least = min(
+        (Plan.from_sequence(graph, sequence) for sequence in (failure.least, least_peak(task)) if sequence),
+        key=lambda plan: plan.peak_bytes,
+        default=None,
+    )
+    known = least.peak_bytes if least is not None else graph.peak_bytes
+    limit = max(graph.min_budget_bytes, budget + 1) if failure.proven else graph.min_budget_bytes
+    advice = "" if planner == "auto" or known <= budget else ", or ask auto"
+    if known <= budget:
+        advice = " of another planner: ask auto"
+    return BudgetError(
+        f"{format_bytes(budget)} was asked of {planner}: {failure}. Below {format_bytes(limit)} no schedule "
+        f"exists ({_largest(graph)}); the smallest budget with a known plan is {known} B "
+        f"({format_bytes(known)}): give at least that{advice}",
+        min_budget_bytes=limit,
+        known_budget_bytes=known,
+    )
+
+
+def _largest(graph: Graph) -> str:
+    """Say what no schedule can do without."""
+    needs = {
+        op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)) for op in graph.ops
+    }
+    needs["the end of the step"] = sum(graph.nbytes(v) for v in set(graph.outputs) - set(graph.constants))
+    name = max(needs, key=lambda n: needs[n])
+    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once"
+
+
+def _print_progress(progress: Progress) -> None:
+    found = "none yet"
+    if progress.cost is not None and math.isfinite(progress.cost) and progress.base:
+        found = f"+{progress.cost / progress.base - 1:.3%}, gap {progress.gap or 0.0:.3%}"
+    bound = f"+{progress.bound / progress.base - 1:.3%}" if progress.base else "0"
+    print(f"{progress.seconds:7.2f} s  {progress.planner}: plan {found}, bound {bound}", flush=True)

@@ -1,0 +1,162 @@
+"""Schedules in the three forms planners use, and how one becomes another.
+
+- a *sequence*: the ops to run, in order; - *kept* sets (Checkmate's S): per stage, the values that are
+resident when it begins; - *decisions*: what the native search changes, sparse (see csrc/search_state.h). A
+drop `(True, v, t)` lets value v go before stage t; a force `(False, i, t)` runs op i again in stage t
+although nothing there needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from remint._core import Search
+from remint.planners.base import Problem
+
+Decision = tuple[bool, int, int]
+
+
+def sequence_of_kept(problem: Problem, kept: Sequence[frozenset[int] | set[int]]) -> list[int]:
+    """Return the cheapest sequence that has `kept[t]` resident when stage t begins (Checkmate's R for a given
+    S).
+
+    `kept` has one set per op and one for the end.
+    """
+    sequence: list[int] = []
+    n = len(problem.cost)
+    resident: set[int] = set()
+    for t in range(n + 1):
+        wanted = [v for v in (problem.inputs[t] if t < n else problem.results) if v not in resident]
+        after = kept[t + 1] if t < n else frozenset(problem.results)
+        wanted += [v for v in after if v not in resident and problem.maker[v] < t]
+        again = closure(problem, wanted, resident)
+        sequence += again
+        if t < n:
+            sequence.append(t)
+        made = {v for i in (*again, t) if i < n for v in problem.outputs[i]}
+        resident = {v for v in after if v in resident or v in made}
+    return sequence
+
+
+def closure(problem: Problem, wanted: Iterable[int], resident: set[int] | frozenset[int]) -> list[int]:
+    """Return the ops that must run, in the graph's order, to have `wanted` if `resident` is there."""
+    ops: set[int] = set()
+    stack = [problem.maker[v] for v in wanted]
+    while stack:
+        i = stack.pop()
+        if i not in ops:
+            ops.add(i)
+            stack += [problem.maker[v] for v in problem.inputs[i] if v not in resident]
+    return sorted(ops)
+
+
+def sequence_of_decisions(problem: Problem, decisions: list[Decision]) -> list[int]:
+    """Return the sequence that decisions stand for."""
+    search = Search(problem.native, 0.0, 0, [])
+    search.start(decisions)
+    return search.sequence
+
+
+def stages_of(problem: Problem, sequence: Sequence[int]) -> list[list[int]]:
+    """Return per stage the ops it rematerializes; the last stage is the end of the step."""
+    stages: list[list[int]] = [[]]
+    for i in sequence:
+        if i == len(stages) - 1:
+            stages.append([])
+        else:
+            stages[-1].append(i)
+    return stages
+
+
+def intervals_of(problem: Problem, stages: Sequence[Sequence[int]]) -> list[list[tuple[int, int]]]:
+    """Return per value when it is resident: pairs of the stage that makes it and that which reads it last."""
+    n = len(problem.cost)
+    runs: list[list[int]] = [[] for _ in range(n)]
+    uses: list[list[int]] = [[] for _ in problem.values]
+    for t, again in enumerate(stages):
+        for i in (*again, t):
+            if i < n:
+                runs[i].append(t)
+                for v in problem.inputs[i]:
+                    uses[v].append(t)
+    for v in problem.results:
+        uses[v].append(n)
+    intervals: list[list[tuple[int, int]]] = []
+    for v, made in enumerate(problem.maker):
+        mine, at = [], 0
+        for r, first in enumerate(runs[made]):
+            end = runs[made][r + 1] if r + 1 < len(runs[made]) else n + 1
+            last = first
+            while at < len(uses[v]) and uses[v][at] < end:
+                last = max(last, uses[v][at])
+                at += 1
+            mine.append((first, last))
+        intervals.append(mine)
+    return intervals
+
+
+def decisions_of_sequence(problem: Problem, sequence: Sequence[int]) -> list[Decision]:
+    """Return decisions that stand for `sequence`; it must be of the schedule class."""
+    stages = stages_of(problem, sequence)
+    decisions: list[Decision] = []
+    intervals = intervals_of(problem, stages)
+    starts: list[list[int]] = [[] for _ in range(len(stages) + 1)]
+    ends: list[list[int]] = [[] for _ in range(len(stages) + 1)]
+    for v, mine in enumerate(intervals):
+        for (_, last), (next_first, _) in pairwise(mine):
+            decisions.append((True, v, min(last + 1, next_first)))
+        for first, last in mine:
+            if last > first:
+                starts[first + 1].append(v)
+                ends[last + 1].append(v)
+    resident: set[int] = set()
+    for t, again in enumerate(stages):
+        resident.difference_update(ends[t])
+        resident.update(starts[t])
+        wanted = problem.inputs[t] if t < len(problem.cost) else problem.results
+        asked = set(closure(problem, [v for v in wanted if v not in resident], resident))
+        decisions += [(False, i, t) for i in again if i not in asked]
+    return decisions
+
+
+def is_staged(sequence: Sequence[int]) -> bool:
+    """Whether a sequence is of the schedule class: first runs in order, each stage ascending."""
+    frontier, last = 0, -1
+    for i in sequence:
+        if i == frontier:
+            frontier, last = frontier + 1, -1
+        elif i > frontier or i <= last:
+            return False
+        else:
+            last = i
+    return True
+
+
+def staged(problem: Problem, sequence: Sequence[int]) -> list[int]:
+    """Return the schedule of the class that keeps across stages what `sequence`, of whatever class, keeps."""
+    if is_staged(sequence):
+        return list(sequence)
+    n = len(problem.cost)
+    kept: list[set[int]] = [set() for _ in range(n + 1)]
+    needed: set[int] = set(problem.results)
+    first = {i: at for at, i in reversed(list(enumerate(sequence)))}
+    stage_end = {at: i for i, at in first.items()}
+    for at in range(len(sequence) - 1, -1, -1):
+        if at in stage_end:
+            kept[stage_end[at] + 1] = set(needed)
+        needed.difference_update(problem.outputs[sequence[at]])
+        needed.update(problem.inputs[sequence[at]])
+    return sequence_of_kept(problem, kept)
+
+
+def drop_unless(problem: Problem, kept: Iterable[int]) -> list[Decision]:
+    """Return decisions that let forward values go after their last forward use, `kept` apart."""
+    keep = set(kept)
+    decisions = []
+    for v, users in enumerate(problem.users):
+        made = problem.maker[v]
+        if made < problem.turn and v not in keep and users and users[-1] >= problem.turn:
+            last = max([made, *(u for u in users if u < problem.turn)])
+            decisions.append((True, v, last + 1))
+    return decisions
