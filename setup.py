@@ -1,7 +1,7 @@
 """Builds the compiled parts. Everything else about the package is in pyproject.toml.
 
-`remint._core` is the torch-free engine. `remint._torch` is the same engine on real tensors; it is built against the torch
-that is installed, and left out where there is none, so build it with `pip install --no-build-isolation`.
+`remint._core` is the torch-free engine. `remint._torch` is the same engine on real tensors; it is built against the
+torch that is installed, and left out where there is none, so build it with `pip install --no-build-isolation`.
 """
 
 import glob

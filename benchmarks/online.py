@@ -76,7 +76,8 @@ def model(name: str, peers: str) -> None:
                 print(f"{policy:7} {label:18} does not fit")
                 break
             print(
-                f"{policy:7} {label:18} {seconds * 1e3:7.1f} ms   {seconds / plain:.3f}x   peak {run.peak_bytes / mib:6.1f} MiB"
+                f"{policy:7} {label:18} {seconds * 1e3:7.1f} ms   {seconds / plain:.3f}x   "
+                f"peak {run.peak_bytes / mib:6.1f} MiB"
                 f"   search and bookkeeping {share:.1%}   fragmentation {run.fragmentation:.1%}",
                 flush=True,
             )

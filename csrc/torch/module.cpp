@@ -106,6 +106,7 @@ class PySession {
     d["rematerialized_ns"] = s.rematerialized;
     d["search_ns"] = s.searching;
     d["bookkeeping_ns"] = f.bookkeeping;
+    d["moved_bytes"] = s.moved_bytes;
     d["unusable_bytes"] = s.num_searches == 0 ? 0.0 : s.unusable_bytes / static_cast<double>(s.num_searches);
     return d;
   }

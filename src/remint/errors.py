@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class _Error(RuntimeError):
-    """A base that can be replaced: `BudgetError` is a `torch.OutOfMemoryError` once torch is in use (`remint.online`)."""
+    """A base that can be replaced: `BudgetError` is a `torch.OutOfMemoryError` once torch is in use."""
 
 
 class BudgetError(_Error):

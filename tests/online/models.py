@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from training import Case
 
 
@@ -14,7 +14,7 @@ def mlp() -> Case:
     layers = [layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1))]
     model = nn.Sequential(*layers, nn.Linear(64, 10))
     x, y = torch.randn(1024, 64), torch.randint(0, 10, (1024,))
-    return model, lambda m: F.cross_entropy(m(x), y)
+    return model, lambda m: functional.cross_entropy(m(x), y)
 
 
 def resnet() -> Case:
@@ -28,17 +28,17 @@ def resnet() -> Case:
             self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else nn.Identity()
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out = F.relu(self.norm1(self.conv1(x)), inplace=True)
+            out = functional.relu(self.norm1(self.conv1(x)), inplace=True)
             out = self.norm2(self.conv2(out))
             out += self.shortcut(x)
-            return F.relu(out, inplace=True)
+            return functional.relu(out, inplace=True)
 
     blocks = [*(Block(8, 8) for _ in range(8)), Block(8, 16, 2), *(Block(16, 16) for _ in range(3))]
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3, 1, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(16, 10)
     )
     x, y = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
-    return model, lambda m: F.cross_entropy(m(x), y)
+    return model, lambda m: functional.cross_entropy(m(x), y)
 
 
 def unet() -> Case:
@@ -56,13 +56,13 @@ def unet() -> Case:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             a = self.down1(x)
-            b = self.down2(F.max_pool2d(a, 2))
-            y = F.interpolate(self.middle(F.max_pool2d(b, 2)), scale_factor=2)
-            y = F.interpolate(self.up2(torch.cat([y, b], 1)), scale_factor=2)
+            b = self.down2(functional.max_pool2d(a, 2))
+            y = functional.interpolate(self.middle(functional.max_pool2d(b, 2)), scale_factor=2)
+            y = functional.interpolate(self.up2(torch.cat([y, b], 1)), scale_factor=2)
             return self.head(self.up1(torch.cat([y, a], 1)))
 
     x, y = torch.randn(4, 3, 48, 48), torch.randn(4, 3, 48, 48)
-    return UNet(), lambda m: F.mse_loss(m(x), y)
+    return UNet(), lambda m: functional.mse_loss(m(x), y)
 
 
 def densenet() -> Case:
@@ -76,12 +76,12 @@ def densenet() -> Case:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             features = [x]
             for norm, conv in zip(self.norms, self.convs, strict=True):
-                features.append(conv(F.relu(norm(torch.cat(features, 1)))))
+                features.append(conv(functional.relu(norm(torch.cat(features, 1)))))
             return self.transition(torch.cat(features, 1))
 
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Dense(8) for _ in range(4)))
     x, y = torch.randn(8, 3, 16, 16), torch.randn(8, 8, 16, 16)
-    return model, lambda m: F.mse_loss(m(x), y)
+    return model, lambda m: functional.mse_loss(m(x), y)
 
 
 def lstm() -> Case:
@@ -95,7 +95,7 @@ def lstm() -> Case:
             return self.head(self.lstm(x)[0][:, -1])
 
     x, y = torch.randn(64, 12, 24), torch.randint(0, 4, (64,))
-    return Model(), lambda m: F.cross_entropy(m(x), y)
+    return Model(), lambda m: functional.cross_entropy(m(x), y)
 
 
 def lstm_cell() -> Case:
@@ -112,7 +112,7 @@ def lstm_cell() -> Case:
             return self.head(h)
 
     x, y = torch.randn(128, 24, 16), torch.randint(0, 4, (128,))
-    return Model(), lambda m: F.cross_entropy(m(x), y)
+    return Model(), lambda m: functional.cross_entropy(m(x), y)
 
 
 def tree_lstm() -> Case:
@@ -130,8 +130,8 @@ def tree_lstm() -> Case:
                 h = torch.tanh(self.leaf(tree))
                 return h, h
             (lh, lc), (rh, rc) = (self.node(child) for child in tree)
-            i, l, r, o, u = self.gates(torch.cat([lh, rh], -1)).chunk(5, -1)
-            c = i.sigmoid() * u.tanh() + l.sigmoid() * lc + r.sigmoid() * rc
+            i, left, right, o, u = self.gates(torch.cat([lh, rh], -1)).chunk(5, -1)
+            c = i.sigmoid() * u.tanh() + left.sigmoid() * lc + right.sigmoid() * rc
             return o.sigmoid() * c.tanh(), c
 
         def forward(self, tree: object) -> torch.Tensor:
@@ -143,7 +143,7 @@ def tree_lstm() -> Case:
         return [tree(depth - 1, lean), tree(max(depth - 1 - lean, 0), lean)]
 
     trees, y = [tree(4, 0), tree(6, 2)], torch.randint(0, 3, (128,))
-    return TreeLSTM(), lambda m: sum(F.cross_entropy(m(t), y) for t in trees)
+    return TreeLSTM(), lambda m: sum(functional.cross_entropy(m(t), y) for t in trees)
 
 
 def transformer() -> Case:
@@ -152,7 +152,7 @@ def transformer() -> Case:
         nn.Linear(16, 32), nn.TransformerEncoder(layer, 5, enable_nested_tensor=False), nn.Linear(32, 16)
     )
     x, y = torch.randn(8, 48, 16), torch.randn(8, 48, 16)
-    return model, lambda m: F.mse_loss(m(x), y)
+    return model, lambda m: functional.mse_loss(m(x), y)
 
 
 CASES: dict[str, Callable[[], Case]] = {

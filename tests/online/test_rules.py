@@ -1,4 +1,4 @@
-"""The correctness rules of the runtime, one by one. `chaos` evicts everything after every op, so each op sees remade inputs."""
+"""The correctness rules of the runtime, one by one. `chaos` evicts everything after every op."""
 
 import copy
 import gc
@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 import remint
 
@@ -55,7 +55,7 @@ def test_views_of_every_kind():
 def test_random_numbers_are_drawn_once():
     def program():
         x = torch.randn(64, 64)
-        y = F.dropout(x, 0.5)
+        y = functional.dropout(x, 0.5)
         z = torch.bernoulli(torch.full((64, 64), 0.3)) + torch.rand_like(x) + torch.randint_like(x, 5)
         own = torch.Generator().manual_seed(3)
         w = torch.empty(64).normal_(generator=own)

@@ -27,7 +27,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     run.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
     run.add_argument("script", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
-    run.set_defaults(function=run_command)
+    run.set_defaults(command=run_command)
 
 
 def run_command(options: argparse.Namespace) -> int:

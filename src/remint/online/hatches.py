@@ -1,4 +1,4 @@
-"""What a program can tell remint about a single tensor. Outside of budgets, and on any other tensor, these do nothing."""
+"""What a program can tell remint about one tensor. Outside of budgets, and on other tensors, these do nothing."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Rematerialized(NamedTuple):
     """What one operator was run again for."""
 
     name: str
-    count: int
+    times: int
     seconds: float
 
 
@@ -87,6 +87,11 @@ class LiveRun:
         return int(self._figure("num_scores"))
 
     @property
+    def moved_bytes(self) -> int:
+        """Bytes that were moved together because an op found no room."""
+        return int(self._figure("moved_bytes"))
+
+    @property
     def num_storages(self) -> int:
         """Storages that are on record now, those that only recipes need included."""
         return int(self._figure("num_storages"))
@@ -130,7 +135,7 @@ class LiveRun:
 
     def by_op(self) -> list[Rematerialized]:
         """Return which operators were run again, the most expensive first."""
-        rows = [Rematerialized(name, count, ns * 1e-9) for name, count, ns in self._session.by_operator()]
+        rows = [Rematerialized(name, times, ns * 1e-9) for name, times, ns in self._session.by_operator()]
         return sorted(rows, key=lambda row: -row.seconds)
 
     def pinned_by(self) -> list[tuple[str, int]]:
@@ -157,6 +162,7 @@ class LiveRun:
             "rematerialized_seconds",
             "search_seconds",
             "bookkeeping_seconds",
+            "moved_bytes",
             "fragmentation",
             "slowdown",
             "failure",
@@ -182,6 +188,7 @@ class LiveRun:
             computed_seconds=self.computed_seconds,
             rematerialized_seconds=self.rematerialized_seconds,
             search_seconds=self.search_seconds,
+            moved_bytes=self.moved_bytes,
             fragmentation=self.fragmentation,
             failure=self.failure,
             timeline=self.timeline,
@@ -193,7 +200,7 @@ class LiveRun:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
         again = self.by_op()[:3]
         if again:
-            names = ", ".join(f"{row.name} {format_seconds(row.seconds)} in {row.count:,}" for row in again)
+            names = ", ".join(f"{row.name} {format_seconds(row.seconds)} in {row.times:,}" for row in again)
             lines.append(f"  most often    {names}")
         return "\n".join(lines)
 
