@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
-CORE := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h)
+CORE := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h csrc/torch/*.cpp csrc/torch/*.h)
 SANITIZED := build/sanitized
 # Python itself leaks by design; the preloaded runtime must come first.
 ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \

@@ -1,6 +1,11 @@
-"""Builds `remint._core`, the torch-free engine. Everything else about the package is in pyproject.toml."""
+"""Builds the compiled parts. Everything else about the package is in pyproject.toml.
+
+`remint._core` is the torch-free engine. `remint._torch` is the same engine on real tensors; it is built against the
+torch that is installed, and left out where there is none, so build it with `pip install --no-build-isolation`.
+"""
 
 import glob
+import importlib.util
 import os
 
 from pybind11.setup_helpers import ParallelCompile, Pybind11Extension
@@ -13,14 +18,35 @@ SANITIZE = bool(os.environ.get("REMINT_SANITIZE"))
 OPTIMIZED = ["-O3"]
 SANITIZED = ["-O1", "-g", "-UNDEBUG", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
-core = Pybind11Extension(
-    "remint._core",
-    sorted(glob.glob("csrc/*.cpp") + glob.glob("csrc/bindings/*.cpp")),
-    include_dirs=["csrc"],
-    depends=sorted(glob.glob("csrc/*.h") + glob.glob("csrc/bindings/*.h")),
-    cxx_std=17,
-    extra_compile_args=["-Wall", "-Wextra", *(SANITIZED if SANITIZE else OPTIMIZED)],
-    extra_link_args=["-fsanitize=address,undefined"] if SANITIZE else [],
-)
+ENGINE = sorted(glob.glob("csrc/*.cpp"))
+HEADERS = sorted(glob.glob("csrc/*.h") + glob.glob("csrc/bindings/*.h"))
 
-setup(ext_modules=[core])
+extensions = [
+    Pybind11Extension(
+        "remint._core",
+        ENGINE + sorted(glob.glob("csrc/bindings/*.cpp")),
+        include_dirs=["csrc"],
+        depends=HEADERS,
+        cxx_std=17,
+        extra_compile_args=["-Wall", "-Wextra", *(SANITIZED if SANITIZE else OPTIMIZED)],
+        extra_link_args=["-fsanitize=address,undefined"] if SANITIZE else [],
+    )
+]
+
+if importlib.util.find_spec("torch") is not None and not SANITIZE:
+    from torch.utils import cpp_extension
+
+    extensions.append(
+        Pybind11Extension(
+            "remint._torch",
+            ENGINE + sorted(glob.glob("csrc/torch/*.cpp")),
+            include_dirs=["csrc", *cpp_extension.include_paths()],
+            library_dirs=cpp_extension.library_paths(),
+            libraries=["c10", "torch_cpu", "torch", "torch_python"],
+            depends=HEADERS + sorted(glob.glob("csrc/torch/*.h")),
+            cxx_std=20,
+            extra_compile_args=["-O3", "-Wall", "-Wno-unknown-pragmas"],
+        )
+    )
+
+setup(ext_modules=extensions)

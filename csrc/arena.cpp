@@ -70,6 +70,36 @@ void Arena::free(BlockId id, Bytes) {
   add_free(id);
 }
 
+bool Arena::slide_down(BlockId id) {
+  const BlockId gap = blocks_[id].previous;
+  if (gap == kNone || !blocks_[gap].free()) return false;
+  remove_free(gap);
+  // The two change places.
+  const BlockId below = blocks_[gap].previous;
+  const BlockId above = blocks_[id].next;
+  blocks_[id].address = blocks_[gap].address;
+  blocks_[gap].address = blocks_[id].address + blocks_[id].nbytes;
+  blocks_[id].previous = below;
+  blocks_[id].next = gap;
+  blocks_[gap].previous = id;
+  blocks_[gap].next = above;
+  if (below == kNone) {
+    first_ = id;
+  } else {
+    blocks_[below].next = id;
+  }
+  if (above != kNone) {
+    blocks_[above].previous = gap;
+    if (blocks_[above].free()) {
+      remove_free(above);
+      blocks_[gap].nbytes += blocks_[above].nbytes;
+      erase(above);
+    }
+  }
+  add_free(gap);
+  return true;
+}
+
 Bytes Arena::adjacent_free(BlockId id) const {
   Bytes sum = 0;
   for (BlockId beside : {blocks_[id].previous, blocks_[id].next}) {
@@ -78,38 +108,17 @@ Bytes Arena::adjacent_free(BlockId id) const {
   return sum;
 }
 
-Bytes Arena::compact(const std::function<void(StorageId, Bytes, Bytes)>& moved) {
-  Bytes moved_bytes = 0;
-  Bytes address = 0;
-  BlockId last = kNone;
-  for (BlockId id = first_; id != kNone;) {
-    const BlockId next = blocks_[id].next;
-    Block& block = blocks_[id];
-    if (block.free()) {
-      remove_free(id);
-      erase(id);
-    } else {
-      if (block.address != address) {
-        moved(block.owner, block.address, address);
-        moved_bytes += block.nbytes;
-        block.address = address;
-      }
-      address += block.nbytes;
-      last = id;
-    }
-    id = next;
+Bytes Arena::compact(const std::function<bool(StorageId)>& movable,
+                     const std::function<void(StorageId, Bytes from, Bytes to)>& moved) {
+  Bytes sum = 0;
+  for (BlockId id = first_; id != kNone; id = blocks_[id].next) {
+    const Bytes from = blocks_[id].address;
+    if (blocks_[id].free() || blocks_[id].owner == kRunning || !movable(blocks_[id].owner) || !slide_down(id))
+      continue;
+    sum += blocks_[id].nbytes;
+    moved(blocks_[id].owner, from, blocks_[id].address);
   }
-  if (address < budget()) {
-    const BlockId rest = take_slot();
-    blocks_[rest] = Block{address, budget() - address, kNone, kNone, kFree};
-    if (last == kNone) {
-      first_ = rest;
-    } else {
-      insert_after(last, rest);
-    }
-    add_free(rest);
-  }
-  return moved_bytes;
+  return sum;
 }
 
 BlockId Arena::take_slot() {

@@ -45,14 +45,18 @@ class Arena final : public Memory {
   // Free bytes that adjoin `block` on both sides.
   Bytes adjacent_free(BlockId block) const;
 
-  // Moves every block to the low end, in order: what is free becomes one block. Calls moved(storage, from,
-  // to) for each storage that changes its address. No op may be running. Returns the number of bytes moved.
-  Bytes compact(const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
+  // Moves every block that may be moved towards the low end, in order; with nothing in the way, what is free
+  // becomes one block. Calls moved(storage, from, to) for each storage that changes its address, lowest
+  // first. Returns the number of bytes moved.
+  Bytes compact(const std::function<bool(StorageId)>& movable,
+                const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
 
   // Throws std::logic_error if blocks overlap, leave gaps, or the free list is not what the blocks say.
   void check() const override;
 
  private:
+  // Moves `block` down into the free bytes right below it, if there are any; false if not. Its id stays.
+  bool slide_down(BlockId block);
   BlockId take_slot();
   void insert_after(BlockId block, BlockId fresh);
   void erase(BlockId block);

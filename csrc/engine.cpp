@@ -18,7 +18,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, con
 ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {
   // Constants live long: they stand with what is expensive.
   end_ = options_.partition ? End::kHigh : End::kLow;
-  const BlockId block = allocate(nbytes);
+  return adopt_constant(allocate(nbytes), nbytes, tag);
+}
+
+ValueId Engine::adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag) {
   const StorageId id = records_.add_storage(nbytes);
   const ValueId value = records_.add_value(id, tag);
   Storage& s = records_.storage(id);
@@ -27,8 +30,10 @@ ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {
   s.last = clock_;
   s.resident = true;
   s.block = block;
-  memory_->own(block, id);
-  running_.clear();
+  if (block != kNone) {
+    memory_->own(block, id);
+    forget_running(block);
+  }
   records_.value(value).defined = true;
   pin_storage(id);
   note('C', tag);
@@ -90,6 +95,7 @@ void Engine::run_reference(const OpDescription& description, std::vector<ValueId
 }
 
 void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes) {
+  if (!retired_.empty() && statistics_.num_ops >= next_settled_) settle();
   acquired_ = inputs;
   frames_.emplace_back();
   drive();
@@ -98,11 +104,19 @@ void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes
 
 void Engine::commit(const OpDescription& description, const std::vector<BlockId>& blocks,
                     std::vector<ValueId>& outputs) {
-  const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
-  add_outputs(op, description, outputs);
   clock_ += description.cost;
   statistics_.computed += description.cost;
   ++statistics_.num_ops;
+  // An op that only reads is never needed again.
+  if (description.outputs.empty()) {
+    outputs.clear();
+    sample();
+    abandon();
+    return;
+  }
+  const OpId op = records_.add_op(description.cost, description.tag, description.inputs);
+  add_outputs(op, description, outputs);
+  const std::uint32_t depth = records_.op(op).depth;
   if (!outputs.empty()) note('C', records_.value(outputs[0]).tag);
   bool once = false;  // the op wrote over what cannot be made again: it can never run again
   for (const Output& output : description.outputs) {
@@ -112,9 +126,9 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
     const Output& output = description.outputs[k];
     Value& value = records_.value(outputs[k]);
     value.defined = true;
-    if (output.takes_over != kNone) {
+    if (output.takes_over != kNone || output.replaces != kNone) {
+      ValueId from = output.replaces != kNone ? output.replaces : description.inputs[output.takes_over];
       // An op that writes the same bytes through two inputs has two outputs for them: the last one gets them.
-      ValueId from = description.inputs[output.takes_over];
       const StorageId written = records_.value(from).storage;
       for (std::size_t j = 0; j < k; ++j) {
         const std::uint32_t other = description.outputs[j].takes_over;
@@ -124,7 +138,7 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
       Storage& ghost = storage_of(from);
       records_.storage(value.storage).references += ghost.references;
       ghost.references = 0;
-      take_over(from, outputs[k]);
+      take_over(from, outputs[k], output.replaces == kNone);
     } else if (output.alias == kNone) {
       make_resident(value.storage, blocks[k]);
     } else {
@@ -141,6 +155,9 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
   sample();
   abandon();
   for (ValueId output : outputs) access(records_.value(output).storage);
+  if (depth > options_.max_depth) {
+    for (ValueId output : outputs) pin_storage(records_.value(output).storage);
+  }
   // The bytes of one output can have gone on to another one at once.
   for (ValueId output : outputs) {
     if (storage_of(output).references == 0) collect(records_.value(output).storage);
@@ -197,14 +214,22 @@ void Engine::check() const {
   for (StorageId id = 0; id < records_.num_storage_slots(); ++id) {
     const Storage& s = records_.storage(id);
     if (!s.in_use) continue;
-    // A block can be larger than its storage: a kernel may ask for more than the output needs.
-    if (s.resident) resident += arena != nullptr ? arena->block(s.block).nbytes : s.nbytes;
+    // A block can be larger than its storage: a kernel may ask for more than the output needs. What is
+    // elsewhere has none.
+    if (s.resident && arena == nullptr) resident += s.nbytes;
+    if (s.resident && arena != nullptr && s.block != kNone) resident += arena->block(s.block).nbytes;
     if (s.pinned) pinned += s.nbytes;
     if (s.locks != 0) fail("a lock was left behind");
     const bool candidate = s.resident && !s.pinned;
     if (candidate != pool_.contains(id)) fail("the pool is not what is resident and unpinned");
     for (ValueId value : s.values) {
       if (records_.value(value).defined && !s.resident) fail("a value without bytes is defined");
+    }
+  }
+  // Blocks that belong to no storage: kept, or of an op that is running.
+  if (arena != nullptr) {
+    for (BlockId id = arena->first(); id != kNone; id = arena->block(id).next) {
+      if (arena->block(id).owner == Arena::kRunning) resident += arena->block(id).nbytes;
     }
   }
   if (resident != memory_->used()) fail("resident bytes are miscounted");

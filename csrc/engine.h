@@ -53,6 +53,7 @@ struct Output {
   std::uint64_t tag = 0;
   std::uint32_t alias = kNone;       // the input whose storage it is a view of
   std::uint32_t takes_over = kNone;  // the input whose bytes it takes over: an in-place op
+  ValueId replaces = kNone;          // the value it overwrites whole, without reading it
 };
 
 struct OpDescription {
@@ -71,6 +72,9 @@ struct EngineOptions {
   bool reference = false;
   bool partition = false;  // cheap and expensive bytes at two ends of the arena
   bool moving = false;  // an op that finds no room is tried again after what is resident was moved together
+  // What would take a chain of more ops than this to make again is pinned: records do not grow with a long
+  // loop.
+  std::uint32_t max_depth = std::numeric_limits<std::uint32_t>::max();
   // Rematerialization beyond this raises Thrash.
   Nanoseconds max_rematerialized = std::numeric_limits<Nanoseconds>::max();
 };
@@ -106,6 +110,9 @@ class Engine {
 
   // Bytes that the program owns and that cannot be made again. They are pinned.
   ValueId add_constant(Bytes nbytes, std::uint64_t tag);
+  // The same, in a block that is there already: one that was kept, or of the op that is running. Memory
+  // elsewhere has no block (kNone) and counts no bytes.
+  ValueId adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag);
 
   // Runs an op of the program; `outputs` gets its values.
   void run(const OpDescription& description, std::vector<ValueId>& outputs);
@@ -115,26 +122,48 @@ class Engine {
   void acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes);
   // Memory for the op that is running. Throws OutOfMemory.
   BlockId allocate(Bytes nbytes);
+  // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit.
+  // False if there is nothing left to do. Only while no kernel is running.
+  bool make_room(Bytes nbytes);
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);
+  // Memory that belongs to no op: asked for between ops, or of an op that is running and outlives it.
+  BlockId allocate_kept(Bytes nbytes);
+  void keep(BlockId block);
+  void free_kept(BlockId block, Bytes nbytes);
   void commit(const OpDescription& description, const std::vector<BlockId>& blocks,
               std::vector<ValueId>& outputs);
   void abandon();
 
   // To be called before `acquire` for every value that the op writes in place. If its bytes cannot be made
-  // again, what was computed from them is made and pinned, so that no recipe ever sees what is written.
+  // again, what the program holds and was computed from them is made and pinned, so that no recipe ever sees
+  // what is written.
   void before_write(ValueId value);
 
-  // The program drops one of its references to the storage of `value`.
+  // The program holds this constant no more, but recipes read its `nbytes`. Before the next op, what the
+  // program holds and was computed from it is pinned instead, if that takes no more bytes.
+  void retire(ValueId value, Bytes nbytes) { retire_storage(records_.value(value).storage, nbytes); }
+
+  // The program gets one more reference to the storage of `value`, or drops one.
+  void retain(ValueId value) { ++storage_of(value).references; }
   void release(ValueId value);
 
   // Makes `value` resident, now or from now on.
   void materialize(ValueId value);
   void pin(ValueId value);
+  // Its address is known elsewhere: it is never moved.
+  void fix(ValueId value) { storage_of(value).fixed = true; }
+  // Drops the bytes of `value`, or of all that can be made again; false if they cannot be dropped.
+  bool evict_value(ValueId value);
+  void evict_all();
+  // The bytes of `value`, which are resident, are elsewhere from now on: it becomes a constant without a
+  // block.
+  void move_out(ValueId value);
 
   bool defined(ValueId value) const { return records_.value(value).defined; }
 
   const Records& records() const { return records_; }
+  void note_dropped(Records::Dropped* dropped) { records_.note_dropped(dropped); }
   Memory& memory() { return *memory_; }
   const Statistics& statistics() const { return statistics_; }
   std::uint64_t num_scores() const { return policy_->num_scores(); }
@@ -159,7 +188,15 @@ class Engine {
     std::uint32_t cursor = 0;
     bool program = false;  // the op runs for the first time
     bool entered = false;
-    bool relaxed = false;  // its locks were given up once
+    bool relaxed = false;  // its locks were given up before
+  };
+
+  // A constant that only recipes still need, and the op count at which to look what holds it.
+  struct Retired {
+    StorageId storage;
+    Bytes nbytes;
+    std::uint64_t due;
+    std::uint64_t wait;
   };
 
   Storage& storage_of(ValueId value) { return records_.storage(records_.value(value).storage); }
@@ -178,14 +215,13 @@ class Engine {
   bool relax_waiting_frames();
   template <typename Run>
   void run_with_room(Run&& run);
-  bool make_room(Bytes nbytes);
   void release_locks(const Frame& frame);
   void unwind();
 
   void run_reference(const OpDescription& description, std::vector<ValueId>& outputs);
   void add_outputs(OpId op, const OpDescription& description, std::vector<ValueId>& outputs);
   void define_outputs(OpId op, ValueId target, const std::vector<BlockId>& blocks);
-  void take_over(ValueId from, ValueId to);
+  void take_over(ValueId from, ValueId to, bool keep_pinned);
   void place(Nanoseconds cost, Bytes nbytes);
 
   void lock(StorageId id);
@@ -202,7 +238,11 @@ class Engine {
   void pin_storage(StorageId id);
   void forget_recipe(ValueId value);
   void try_banish(StorageId id);
+  std::vector<StorageId> held_descendants(StorageId id);
+  void retire_storage(StorageId id, Bytes nbytes);
+  void settle();
   void free_running_blocks();
+  void forget_running(BlockId block);
   void note(char kind, std::uint64_t tag) {
     if (events_ != nullptr) events_->push_back({kind, tag});
   }
@@ -230,6 +270,9 @@ class Engine {
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
   std::vector<StorageId> victims_;
+  Bytes last_refused_ = 0;
+  std::vector<Retired> retired_;
+  std::uint64_t next_settled_ = 0;  // the earliest due time of retired_
   std::vector<StorageId> unlocking_;
 
   Statistics statistics_;
@@ -245,6 +288,7 @@ void Engine::run_with_room(Run&& run) {
       run();
       return;
     } catch (const OutOfMemory& error) {
+      last_refused_ = error.requested;
       free_running_blocks();
       if (!make_room(error.requested) && !relax_waiting_frames()) throw;
     }

@@ -1,6 +1,7 @@
 // Bytes come and go: locks, the pool, allocation with eviction, and what happens when the program lets go.
 #include <algorithm>
 #include <cassert>
+#include <unordered_set>
 
 #include "engine.h"
 
@@ -45,10 +46,7 @@ void Engine::make_resident(StorageId id, BlockId block) {
   s.block = block;
   if (block != kNone) {
     memory_->own(block, id);
-    running_.erase(
-        std::remove_if(running_.begin(), running_.end(),
-                       [&](const std::pair<BlockId, Bytes>& taken) { return taken.first == block; }),
-        running_.end());
+    forget_running(block);
   }
   policy_->neighbourhood().materialized(id);
   if (s.locks == 0 && !s.pinned) join_pool(id);
@@ -56,7 +54,7 @@ void Engine::make_resident(StorageId id, BlockId block) {
 }
 
 // The bytes of `from` become those of `to`; `from` is a ghost from now on.
-void Engine::take_over(ValueId from, ValueId to) {
+void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
   const StorageId ghost = records_.value(from).storage;
   const StorageId heir = records_.value(to).storage;
   Storage& g = records_.storage(ghost);
@@ -65,7 +63,8 @@ void Engine::take_over(ValueId from, ValueId to) {
   if (pool_.contains(ghost)) leave_pool(ghost);
   h.block = g.block;
   h.resident = true;
-  h.constant = g.constant;
+  h.constant = g.constant && keep_pinned;
+  h.fixed = g.fixed;
   g.constant = false;
   if (h.block != kNone) memory_->own(h.block, heir);
   g.block = kNone;
@@ -78,11 +77,12 @@ void Engine::take_over(ValueId from, ValueId to) {
   policy_->neighbourhood().materialized(heir);
   policy_->neighbourhood().evicted(ghost);
   // What could not be made again still cannot.
-  if (pinned) {
+  if (pinned && keep_pinned) {
     pin_storage(heir);
-  } else {
+  } else if (h.locks == 0) {
     join_pool(heir);
   }
+  device_.materialized(heir);
 }
 
 BlockId Engine::allocate(Bytes nbytes) {
@@ -101,6 +101,28 @@ void Engine::free(BlockId block) {
   assert(taken != running_.rend());
   memory_->free(block, taken->second);
   running_.erase(std::next(taken).base());
+}
+
+BlockId Engine::allocate_kept(Bytes nbytes) {
+  end_ = options_.partition ? End::kHigh : End::kLow;
+  BlockId block = kNone;
+  run_with_room([&] { block = allocate(nbytes); });
+  keep(block);
+  return block;
+}
+
+void Engine::keep(BlockId block) {
+  forget_running(block);
+}
+
+void Engine::free_kept(BlockId block, Bytes nbytes) {
+  memory_->free(block, nbytes);
+}
+
+void Engine::forget_running(BlockId block) {
+  running_.erase(std::remove_if(running_.begin(), running_.end(),
+                                [&](const std::pair<BlockId, Bytes>& taken) { return taken.first == block; }),
+                 running_.end());
 }
 
 void Engine::free_running_blocks() {
@@ -139,7 +161,8 @@ bool Engine::make_room(Bytes nbytes) {
     evict(victims_[0]);
     changed = true;
   }
-  const Bytes moved = arena.compact([&](StorageId id, Bytes from, Bytes to) { device_.moved(id, from, to); });
+  const Bytes moved = arena.compact([&](StorageId id) { return !records_.storage(id).fixed; },
+                                    [&](StorageId id, Bytes from, Bytes to) { device_.moved(id, from, to); });
   statistics_.moved_bytes += moved;
   return changed || moved > 0;
 }
@@ -149,7 +172,7 @@ void Engine::drop_bytes(StorageId id) {
   if (pool_.contains(id)) leave_pool(id);
   s.resident = false;
   for (ValueId value : s.values) records_.value(value).defined = false;
-  memory_->free(s.block, s.nbytes);
+  if (s.block != kNone || options_.reference) memory_->free(s.block, s.nbytes);
   s.block = kNone;
   ++statistics_.num_evictions;
   note('E', records_.value(s.values[0]).tag);
@@ -185,6 +208,8 @@ void Engine::let_go(StorageId id) {
         collect(id);
       } else if (s.resident && !s.pinned) {
         evict(id);
+      } else if (!options_.reference && s.pinned && s.nbytes > 0) {
+        retire_storage(id, s.nbytes);
       }
       return;
     case Deallocation::kBanish:
@@ -259,11 +284,34 @@ void Engine::forget_recipe(ValueId value) {
   for (StorageId orphan : orphans) collect(orphan);
 }
 
+// What the program holds and whose recipe leads to `id`, without those behind another one that is held. Once
+// these are pinned, nothing reads `id` any more: what the program does not hold is kept only for what it
+// does.
+std::vector<StorageId> Engine::held_descendants(StorageId id) {
+  std::vector<StorageId> held;
+  std::vector<StorageId> walk(1, id);
+  std::unordered_set<StorageId> seen(walk.begin(), walk.end());
+  while (!walk.empty()) {
+    const StorageId at = walk.back();
+    walk.pop_back();
+    records_.for_children(at, [&](StorageId child) {
+      if (!seen.insert(child).second) return;
+      (records_.storage(child).references > 0 ? held : walk).push_back(child);
+    });
+  }
+  return held;
+}
+
 // Bytes that cannot be made again are about to be overwritten. What was computed from them must not be
-// computed again from what comes after: the evicted readers are made now, and all readers are pinned.
+// computed again from what comes after: what is evicted is made now, and all of it is pinned.
 void Engine::before_write(ValueId value) {
   const StorageId id = records_.value(value).storage;
-  if (!records_.storage(id).pinned) return;
+  if (!records_.storage(id).pinned || records_.storage(id).readers == 0) return;
+  for (StorageId held : held_descendants(id)) {
+    if (records_.storage(held).in_use) pin(records_.storage(held).values[0]);
+  }
+  if (!records_.storage(id).in_use) return;
+  // What reads it still are views, which have recipes of their own.
   std::vector<std::pair<ValueId, StorageId>> made;
   for (ValueId v : records_.storage(id).values) {
     for (const Value::Reader& reader : records_.value(v).readers) {
@@ -279,6 +327,72 @@ void Engine::before_write(ValueId value) {
     auto kept = [&] { return records_.storage(storage).in_use && records_.value(output).storage == storage; };
     if (kept()) pin(output);
     if (kept()) forget_recipe(output);
+  }
+}
+
+void Engine::retire_storage(StorageId id, Bytes nbytes) {
+  // In the middle of a step nearly everything was computed from it; what is left of that some ops later
+  // counts.
+  constexpr std::uint64_t kWait = 64;
+  const std::uint64_t due = statistics_.num_ops + kWait;
+  if (retired_.empty() || due < next_settled_) next_settled_ = due;
+  retired_.push_back({id, nbytes, due, kWait});
+}
+
+// Constants that only recipes still need: pins what was made from them instead, where that takes no more
+// bytes. So a gradient does not stay for the sake of the optimizer state that it went into.
+void Engine::settle() {
+  std::vector<Retired> retired;
+  retired.swap(retired_);
+  next_settled_ = std::numeric_limits<std::uint64_t>::max();
+  for (Retired& entry : retired) {
+    const Storage& s = records_.storage(entry.storage);
+    if (!s.in_use || !s.pinned || s.references > 0 || s.readers == 0) continue;
+    if (entry.due <= statistics_.num_ops) {
+      const std::vector<StorageId> held = held_descendants(entry.storage);
+      Bytes instead = 0;
+      for (StorageId descendant : held) {
+        if (!records_.storage(descendant).pinned) instead += records_.storage(descendant).nbytes;
+      }
+      if (instead <= entry.nbytes) {
+        for (StorageId descendant : held) {
+          if (records_.storage(descendant).in_use) pin(records_.storage(descendant).values[0]);
+        }
+        continue;
+      }
+      entry.wait *= 2;
+      entry.due = statistics_.num_ops + entry.wait;
+    }
+    next_settled_ = std::min(next_settled_, entry.due);
+    retired_.push_back(entry);
+  }
+}
+
+bool Engine::evict_value(ValueId value) {
+  const StorageId id = records_.value(value).storage;
+  if (!pool_.contains(id)) return !records_.storage(id).resident;
+  evict(id);
+  return true;
+}
+
+void Engine::move_out(ValueId value) {
+  const StorageId id = records_.value(value).storage;
+  pin_storage(id);
+  Storage& s = records_.storage(id);
+  memory_->free(s.block, s.nbytes);
+  pinned_bytes_ -= s.nbytes;
+  s.block = kNone;
+  s.nbytes = 0;
+  s.constant = true;
+}
+
+void Engine::evict_all() {
+  std::vector<StorageId> candidates;
+  for (StorageId id = 0; id < records_.num_storage_slots(); ++id) {
+    if (records_.storage(id).in_use && pool_.contains(id)) candidates.push_back(id);
+  }
+  for (StorageId id : candidates) {
+    if (records_.storage(id).in_use && pool_.contains(id)) evict(id);
   }
 }
 

@@ -45,6 +45,7 @@ OpId Records::add_op(Nanoseconds cost, std::uint64_t tag, const std::vector<Valu
   op.cost = cost;
   op.tag = tag;
   op.remaining = 0;
+  op.depth = 1;
   op.inputs.clear();
   op.outputs.clear();
   op.takes_over.clear();
@@ -53,6 +54,7 @@ OpId Records::add_op(Nanoseconds cost, std::uint64_t tag, const std::vector<Valu
     op.inputs.push_back({inputs[i], static_cast<std::uint32_t>(v.readers.size())});
     v.readers.push_back({id, i});
     ++storages_[v.storage].readers;
+    if (v.op != kNone) op.depth = std::max(op.depth, ops_[v.op].depth + 1);
   }
   return id;
 }
@@ -116,6 +118,7 @@ void Records::drop_output(OpId id, ValueId value, std::vector<StorageId>& orphan
   }
   if (!last) return;
   op.inputs.clear();
+  if (dropped_ != nullptr) dropped_->ops.push_back(op.tag);
   free_ops_.push_back(id);
 }
 
@@ -134,6 +137,7 @@ void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
   for (ValueId v : s.values) free_values_.push_back(v);
   s.values.clear();
   s.in_use = false;
+  if (dropped_ != nullptr) dropped_->storages.push_back(id);
   free_storages_.push_back(id);
   // A view's op that read this storage was dropped with it, which may have listed the storage itself.
   orphans.erase(std::remove(orphans.begin(), orphans.end(), id), orphans.end());

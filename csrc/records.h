@@ -31,6 +31,7 @@ struct StorageState {
   bool resident = false;
   bool pinned = false;
   bool constant = false;
+  bool fixed = false;        // its address is known elsewhere: it is never moved
   bool let_go_late = false;  // the program let go of it while it was locked
 };
 
@@ -55,6 +56,7 @@ struct Op {
   Nanoseconds cost = 0;
   std::uint64_t tag = 0;        // the caller's: what to run
   std::uint32_t remaining = 0;  // outputs that still have this recipe
+  std::uint32_t depth = 0;      // the longest chain of recipes that ends here
   struct Input {
     ValueId value;
     std::uint32_t reader;  // position in the value's readers
@@ -83,6 +85,14 @@ class Records {
   // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);
 
+  // Where the ids of dropped storages and the tags of dropped ops are noted, for a caller that has tables of
+  // its own.
+  struct Dropped {
+    std::vector<StorageId> storages;
+    std::vector<std::uint64_t> ops;
+  };
+  void note_dropped(Dropped* dropped) { dropped_ = dropped; }
+
   // Forgets that ops outside `storage` read it.
   void drop_readers(StorageId storage);
 
@@ -92,6 +102,14 @@ class Records {
   const Value& value(ValueId id) const { return values_[id]; }
   Op& op(OpId id) { return ops_[id]; }
   const Op& op(OpId id) const { return ops_[id]; }
+
+  // Calls visit(const Op&) for every op that still makes something.
+  template <typename Visit>
+  void for_ops(Visit&& visit) const {
+    for (OpId id = 0; id < ops_.size(); ++id) {
+      if (ops_[id].remaining > 0) visit(ops_[id]);
+    }
+  }
 
   // One past the largest storage id in use so far; for tables indexed by storage.
   std::size_t num_storage_slots() const { return storages_.size(); }
@@ -121,6 +139,7 @@ class Records {
   void drop_output(OpId op, ValueId value, std::vector<StorageId>& orphans);
   void remove_reader(ValueId value, std::uint32_t reader);
 
+  Dropped* dropped_ = nullptr;
   Table<Storage> storages_;
   Table<Value> values_;
   Table<Op> ops_;

@@ -2,8 +2,9 @@
 //
 // A frame is an op that waits. It locks the inputs that are there, then has the missing ones made one by one,
 // each by a frame of its own on top. On the arena, when the op on top runs out of memory, the waiting frames
-// give up their locks once: what they hold can then be evicted, and they look for their inputs again when it
-// is their turn. Each frame gives up at most once, so this ends.
+// give up their locks: what they hold can then be evicted, and they look for their inputs again when it is
+// their turn. Two inputs of which each needs the other's bytes to be made could go on like that for ever, so
+// there is a limit to what is run again for one op of the program.
 #include <stdexcept>
 
 #include "engine.h"
@@ -11,10 +12,14 @@
 namespace remint {
 
 void Engine::drive() {
+  const std::uint64_t limit = statistics_.num_rematerializations + 1024 + 64 * records_.num_storages();
   try {
     while (!frames_.empty()) {
       Frame& frame = frames_.back();
-      if (!frame.entered) enter(frame);
+      if (!frame.entered) {
+        if (frame.relaxed) held_.resize(frame.first_held);
+        enter(frame);
+      }
       if (wait_for_input(frame)) continue;
       if (frame.op == kNone) {
         // The locks stay until commit or abandon.
@@ -28,6 +33,9 @@ void Engine::drive() {
       held_.resize(done.first_held);
       frames_.pop_back();
       if (statistics_.rematerialized > options_.max_rematerialized) throw Thrash();
+      if (!options_.reference && statistics_.num_rematerializations > limit) {
+        throw OutOfMemory(last_refused_, memory_->used(), memory_->budget());
+      }
     }
   } catch (...) {
     unwind();
@@ -64,7 +72,7 @@ bool Engine::wait_for_input(Frame& frame) {
     Frame maker;
     maker.op = records_.value(missing).op;
     maker.target = missing;
-    if (maker.op == kNone) throw std::logic_error("engine: a value that nothing can make is missing");
+    if (maker.op == kNone) throw std::logic_error("engine: a value has neither bytes nor a recipe");
     frames_.push_back(maker);
     return true;
   }
@@ -94,11 +102,13 @@ void Engine::execute_once(const Frame& frame) {
     running_.clear();
   } else {
     place(op.cost, nbytes);
-    // An in-place op needs a copy of what it writes if others wait for that.
+    // An in-place op needs a copy of what it writes if others wait for that, or if what it makes is not
+    // wanted.
     for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
-      if (op.takes_over[k] == kNone || op.outputs[k] == kNone) continue;
+      if (op.takes_over[k] == kNone) continue;
       const Storage& written = storage_of(op.inputs[op.takes_over[k]].value);
-      if (written.locks > 1 || written.pinned) blocks[k] = allocate(storage_of(op.outputs[k]).nbytes);
+      const bool wanted = op.outputs[k] != kNone && !defined(op.outputs[k]);
+      if (!wanted || written.locks > 1 || written.pinned) blocks[k] = allocate(written.nbytes);
     }
     device_.run(*this, op, blocks);
   }
@@ -134,7 +144,7 @@ void Engine::define_outputs(OpId id, ValueId target, const std::vector<BlockId>&
     if (s.resident) return;
     const std::uint32_t source = k < op.takes_over.size() ? op.takes_over[k] : kNone;
     if (source != kNone && blocks[k] == kNone) {
-      take_over(op.inputs[source].value, output);
+      take_over(op.inputs[source].value, output, true);
     } else {
       make_resident(value.storage, options_.reference ? kNone : blocks[k]);
     }
@@ -150,20 +160,20 @@ void Engine::define_outputs(OpId id, ValueId target, const std::vector<BlockId>&
   define(wanted);
 }
 
-// Every waiting frame that has not yet done so gives up its locks; false if none had any to give.
+// Every waiting frame gives up its locks; false if none had any to give.
 bool Engine::relax_waiting_frames() {
   bool any = false;
   for (std::size_t f = 0; f + 1 < frames_.size(); ++f) {
     Frame& frame = frames_[f];
-    if (frame.relaxed) continue;
+    if (!frame.entered) continue;
     frame.relaxed = true;
+    frame.entered = false;
     for (std::size_t i = 0; i < num_inputs(frame); ++i) {
       if (held_[frame.first_held + i] == 0) continue;
       held_[frame.first_held + i] = 0;
       unlock(records_.value(input(frame, i)).storage);
       any = true;
     }
-    frame.cursor = 0;
   }
   return any;
 }

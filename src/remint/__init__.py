@@ -1,5 +1,7 @@
 """Train any PyTorch model inside a memory budget that holds, by tensor rematerialization."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from remint.errors import BudgetError, TraceError
@@ -32,9 +34,18 @@ __all__ = [
     "verify",
 ]
 
+# What needs torch, which the rest does without: imported when it is first asked for.
+_ONLINE = ("budget", "evict", "is_resident", "materialize", "pin")
+__all__ += list(_ONLINE)
+
 
 def __getattr__(name: str) -> Any:
-    # Capture needs torch, which nothing else here imports. The package is callable: it is `capture` itself.
+    if name in _ONLINE:
+        from remint import online
+
+        globals()[name] = getattr(online, name)
+        return globals()[name]
+    # The package is callable: it is `capture` itself.
     if name == "capture":
         import remint.capture
 

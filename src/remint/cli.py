@@ -13,6 +13,7 @@ from rich.table import Table
 
 from remint.cli_plan import add_commands
 from remint.errors import BudgetError
+from remint.online import commands as online_commands
 from remint.simulator import Sweep, policy_names, sweep
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_simulate(commands)
     _add_trace(commands)
     add_commands(commands)
+    online_commands.add_commands(commands)
     return parser
 
 

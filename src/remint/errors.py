@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 
-class BudgetError(RuntimeError):
+class _Error(RuntimeError):
+    """A base that can be replaced: `BudgetError` is a `torch.OutOfMemoryError` once torch is in use."""
+
+
+class BudgetError(_Error):
     """A budget cannot hold what was asked: the message says what was asked, what is possible and what to do.
 
     `min_budget_bytes` is a budget below which nothing can work, where that is known, and `known_budget_bytes`

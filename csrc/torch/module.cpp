@@ -1,0 +1,208 @@
+// The Python module `remint._torch`.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/headeronly/version.h>
+
+#include <cmath>
+
+#include "session.h"
+
+namespace py = pybind11;
+
+namespace remint {
+
+void raise_budget_error(const std::string& message, Bytes min_budget) {
+  python_error error;
+  {
+    py::gil_scoped_acquire gil;
+    py::object type = py::module_::import("remint.errors").attr("BudgetError");
+    py::object instance = type(message, py::arg("known_budget_bytes") = min_budget);
+    PyErr_SetObject(type.ptr(), instance.ptr());
+    error.persist();
+  }
+  throw std::move(error);
+}
+
+namespace {
+
+Held* held_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return nullptr;
+  const c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return storage == nullptr ? nullptr : holder_of(storage);
+}
+
+// What holds the tensor's storage; if it is loose memory of an open budget, it is in no danger.
+template <typename Do>
+auto with_held(const at::Tensor& tensor, Do&& act, decltype(act(static_cast<Held*>(nullptr))) otherwise) {
+  py::gil_scoped_release nogil;
+  Held* held = held_of(tensor);
+  return held == nullptr ? otherwise : act(held);
+}
+
+// A budget as Python opens it.
+class PySession {
+ public:
+  PySession(Bytes budget, const std::string& policy, bool partition, double ignore_small, bool sample,
+            std::uint64_t seed, bool chaos, bool spill, bool timeline, bool check) {
+    SessionOptions options;
+    options.budget = budget;
+    options.policy = policy;
+    options.policy_options = {ignore_small, sample, seed};
+    options.engine.partition = partition;
+    options.engine.moving = true;
+    options.engine.max_depth = 10000;
+    options.chaos = chaos;
+    options.spill = spill;
+    options.timeline = timeline;
+    options.check = check;
+    session_ = Session::open(options);
+  }
+
+  void enter() {
+    if (session_->closed()) throw py::value_error("this budget has ended: open a new one");
+    outer_.push_back(enter_session(session_));
+  }
+  void leave() {
+    enter_session(outer_.back());
+    outer_.pop_back();
+  }
+  void close() {
+    py::gil_scoped_release nogil;
+    try {
+      session_->close();
+    } catch (const OutOfMemory&) {
+      raise_budget_error(
+          "the budget ended, and not all tensors that were evicted in it could be made again: they raise "
+          "when they are read",
+          0);
+    }
+  }
+  bool closed() const { return session_->closed(); }
+
+  py::dict figures() {
+    Session::Figures f;
+    {
+      py::gil_scoped_release nogil;
+      f = session_->figures();
+    }
+    const Statistics& s = f.statistics;
+    py::dict d;
+    d["budget_bytes"] = f.budget;
+    d["peak_bytes"] = f.peak;
+    d["used_bytes"] = f.used;
+    d["pinned_bytes"] = f.pinned;
+    d["spilled_bytes"] = f.spilled;
+    d["num_ops"] = s.num_ops;
+    d["num_evictions"] = s.num_evictions;
+    d["num_rematerializations"] = s.num_rematerializations;
+    d["num_searches"] = s.num_searches;
+    d["num_scores"] = f.num_scores;
+    d["num_storages"] = f.num_storages;
+    d["computed_ns"] = s.computed;
+    d["rematerialized_ns"] = s.rematerialized;
+    d["search_ns"] = s.searching;
+    d["bookkeeping_ns"] = f.bookkeeping;
+    d["moved_bytes"] = s.moved_bytes;
+    d["unusable_bytes"] = s.num_searches == 0 ? 0.0 : s.unusable_bytes / static_cast<double>(s.num_searches);
+    return d;
+  }
+
+  py::list by_operator() {
+    py::list rows;
+    for (const auto& [op, statistics] : session_->by_operator()) {
+      rows.append(py::make_tuple(op->name, statistics.num_rematerializations, statistics.rematerialized));
+    }
+    return rows;
+  }
+
+  py::tuple timeline() {
+    const std::vector<Sample> samples = session_->timeline();
+    py::array_t<double> seconds(static_cast<py::ssize_t>(samples.size()));
+    py::array_t<std::int64_t> nbytes(static_cast<py::ssize_t>(samples.size()));
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      seconds.mutable_data()[i] = static_cast<double>(samples[i].time - 1) * 1e-9;
+      nbytes.mutable_data()[i] = samples[i].used;
+    }
+    return py::make_tuple(seconds, nbytes);
+  }
+
+  std::vector<std::pair<std::string, Bytes>> pinned_by() {
+    py::gil_scoped_release nogil;
+    return session_->pinned_by();
+  }
+  void check() {
+    py::gil_scoped_release nogil;
+    session_->check();
+  }
+  void set_costs(std::vector<Nanoseconds> costs) { session_->set_costs(std::move(costs)); }
+
+ private:
+  std::shared_ptr<Session> session_;
+  std::vector<std::shared_ptr<Session>> outer_;
+};
+
+}  // namespace
+}  // namespace remint
+
+PYBIND11_MODULE(_torch, module) {
+  using namespace remint;
+  module.doc() = "remint's engine on real tensors. `remint.budget` is the way to use it.";
+  module.attr("torch_version") = TORCH_VERSION;
+
+  py::class_<PySession>(module, "Session")
+      .def(py::init<Bytes, const std::string&, bool, double, bool, std::uint64_t, bool, bool, bool, bool>(),
+           py::kw_only(), py::arg("budget"), py::arg("policy"), py::arg("partition"), py::arg("ignore_small"),
+           py::arg("sample"), py::arg("seed"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
+           py::arg("check"))
+      .def("enter", &PySession::enter)
+      .def("leave", &PySession::leave)
+      .def("close", &PySession::close)
+      .def_property_readonly("closed", &PySession::closed)
+      .def("figures", &PySession::figures)
+      .def("by_operator", &PySession::by_operator)
+      .def("timeline", &PySession::timeline)
+      .def("pinned_by", &PySession::pinned_by)
+      .def("check", &PySession::check)
+      .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"));
+
+  module.def("inside", [] { return current_session() != nullptr; });
+  module.def(
+      "is_held", [](const at::Tensor& tensor) { return held_of(tensor) != nullptr; }, py::arg("tensor"));
+  module.def(
+      "materialize",
+      [](const at::Tensor& tensor) {
+        with_held(tensor, [](Held* held) { return held->session->materialize(held), true; }, true);
+      },
+      py::arg("tensor"));
+  module.def(
+      "pin",
+      [](const at::Tensor& tensor, bool asked) {
+        with_held(
+            tensor,
+            [&](Held* held) { return held->session->pin(held, asked ? Why::kAsked : Why::kHandedOut), true; },
+            true);
+      },
+      py::arg("tensor"), py::kw_only(), py::arg("asked"));
+  module.def(
+      "before_write",
+      [](const at::Tensor& tensor) {
+        with_held(tensor, [](Held* held) { return held->session->before_write(held), true; }, true);
+      },
+      py::arg("tensor"));
+  module.def(
+      "is_resident",
+      [](const at::Tensor& tensor) {
+        return with_held(tensor, [](Held* held) { return held->session->is_resident(held); }, true);
+      },
+      py::arg("tensor"));
+  module.def(
+      "evict",
+      [](const at::Tensor& tensor) {
+        return with_held(tensor, [](Held* held) { return held->session->evict(held); }, false);
+      },
+      py::arg("tensor"));
+}

@@ -1,0 +1,117 @@
+#include "operators.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace remint {
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+// In-place ops that write every element and read none.
+const Names& fillers() {
+  static const auto* names =
+      new Names{"aten::zero_",      "aten::fill_",        "aten::copy_",      "aten::normal_",
+                "aten::uniform_",   "aten::random_",      "aten::bernoulli_", "aten::cauchy_",
+                "aten::geometric_", "aten::exponential_", "aten::log_normal_"};
+  return *names;
+}
+
+// Ops that make memory without writing it.
+const Names& uninitialized() {
+  static const auto* names = new Names{"aten::empty",
+                                       "aten::empty_like",
+                                       "aten::new_empty",
+                                       "aten::empty_strided",
+                                       "aten::new_empty_strided",
+                                       "aten::empty_permuted",
+                                       "aten::_empty_affine_quantized",
+                                       "aten::resize",
+                                       "aten::empty_quantized"};
+  return *names;
+}
+
+// Ops that share memory though their schema does not say so.
+const Names& silent_views() {
+  static const auto* names = new Names{"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift_fresh"};
+  return *names;
+}
+
+// Ops after which the storage of an argument is no longer what it was, or is known elsewhere.
+const Names& hand_outs() {
+  static const auto* names =
+      new Names{"aten::set_",        "aten::resize_",         "aten::resize_as_",
+                "aten::set_data",    "aten::_resize_output_", "aten::resize_as_sparse_",
+                "aten::_lazy_clone", "aten::_pin_memory"};
+  return *names;
+}
+
+bool is_namespace(const std::string& name, const char* space) {
+  return name.compare(0, std::char_traits<char>::length(space), space) == 0;
+}
+
+}  // namespace
+
+Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema().name()) {
+  const c10::FunctionSchema& schema = op.schema();
+  const bool overwrites = fillers().count(name) > 0;
+  bool tensors = false;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    Write write = Write::kNo;
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
+      const bool whole = argument.is_out() || (overwrites && i == 0);
+      write = whole ? Write::kOverwrites : Write::kInPlace;
+      writes_any = true;
+    }
+    writes.push_back(write);
+    const auto type = argument.type()->str();
+    if (type.find("Tensor") != std::string::npos) tensors = true;
+    if (type.find("Generator") != std::string::npos) generator = static_cast<int>(i);
+  }
+  seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  uninitialized = remint::uninitialized().count(name) > 0;
+  hands_out = hand_outs().count(name) > 0 || is_namespace(name, "c10d") || is_namespace(name, "_c10d");
+  const bool has_statistics = op.schema().overload_name() != "no_stats";
+  if (name == "aten::native_batch_norm" || (name == "aten::_native_batch_norm_legit" && has_statistics)) {
+    statistics = 3;
+    training = 5;
+  } else if (name == "aten::_batch_norm_with_update") {
+    statistics = 3;
+  } else if (name == "aten::batch_norm_update_stats") {
+    statistics = 1;
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.type()->str().find("Tensor") != std::string::npos) returns_tensors = true;
+  }
+  const bool aliases_only = [&] {
+    if (schema.returns().empty()) return false;
+    for (const c10::Argument& result : schema.returns()) {
+      if (result.alias_info() == nullptr || result.alias_info()->isWrite()) return false;
+    }
+    return true;
+  }();
+  const bool moves_metadata = op.hasTag(at::Tag::inplace_view);
+  view = tensors && !hands_out &&
+         ((aliases_only && !writes_any) || moves_metadata || silent_views().count(name) > 0);
+}
+
+const Operator& operator_facts(const c10::OperatorHandle& op) {
+  static auto* mutex = new std::shared_mutex();
+  static auto* table = new std::unordered_map<const void*, Operator*>();
+  const void* key = &op.operator_name();
+  {
+    std::shared_lock<std::shared_mutex> lock(*mutex);
+    auto found = table->find(key);
+    if (found != table->end()) return *found->second;
+  }
+  auto* facts = new Operator(op);
+  std::unique_lock<std::shared_mutex> lock(*mutex);
+  return *table->emplace(key, facts).first->second;
+}
+
+}  // namespace remint

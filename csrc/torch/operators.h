@@ -1,0 +1,42 @@
+// What is known about an operator from its schema, looked up once.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace remint {
+
+struct Operator {
+  // How an argument is written.
+  enum class Write : std::uint8_t {
+    kNo,
+    kInPlace,     // reads and writes it
+    kOverwrites,  // writes all of it without reading it
+    kSideEffect,  // writes it, and nothing else that the op makes depends on what was in it
+  };
+
+  c10::OperatorHandle handle;
+  std::string name;
+  std::vector<Write> writes;  // per argument
+  bool writes_any = false;
+  bool returns_tensors = false;
+  bool view = false;           // touches no bytes: needs nothing resident
+  bool seeded = false;         // draws random numbers
+  bool uninitialized = false;  // makes bytes that nobody has written
+  bool hands_out = false;      // whoever gets its arguments may keep their addresses
+  // Batch norm: the first of the two arguments that are running statistics, which no training output depends
+  // on, and the argument that says whether it is training (-1: always).
+  int statistics = -1;
+  int training = -1;
+  int generator = -1;  // the argument that is a generator
+
+  explicit Operator(const c10::OperatorHandle& op);
+};
+
+// The facts about `op`. Never freed.
+const Operator& operator_facts(const c10::OperatorHandle& op);
+
+}  // namespace remint

@@ -1,0 +1,308 @@
+// The life of a session and of what it holds: opening, adoption, death, closing.
+#include <algorithm>
+#include <cstring>
+
+#include "session.h"
+
+namespace remint {
+namespace {
+
+const c10::Device kCpu(c10::DeviceType::CPU);
+
+}  // namespace
+
+void held_deleter(void* context) {
+  auto* held = static_cast<Held*>(context);
+  // The session must outlive the call, of which its last reference may be a part.
+  const std::shared_ptr<Session> session = held->session;
+  session->died(held);
+}
+
+void loose_deleter(void* address) {
+  if (address == nullptr) return;
+  if (std::shared_ptr<Session> session = Regions::session_of(address)) {
+    session->free(address);
+  } else if (!Regions::free_survivor(address)) {
+    ordinary_allocator()->raw_deleter()(address);
+  }
+}
+
+Held* holder_of(const c10::StorageImpl* storage) {
+  const c10::DataPtr& pointer = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
+  return pointer.get_deleter() == &held_deleter ? static_cast<Held*>(pointer.get_context()) : nullptr;
+}
+
+Session::Session(const SessionOptions& options) : options_(options) {
+  auto arena = std::make_unique<Arena>(options.budget, options.alignment);
+  arena_ = arena.get();
+  region_ = std::make_shared<Region>(arena->budget());
+  engine_ = std::make_unique<Engine>(options.engine, std::move(arena), options.policy, options.policy_options,
+                                     *this);
+  engine_->note_dropped(&dropped_);
+  engine_->observe(nullptr, options.timeline ? &timeline_ : nullptr);
+}
+
+std::shared_ptr<Session> Session::open(const SessionOptions& options) {
+  install();
+  std::shared_ptr<Session> session(new Session(options));
+  Regions::add(session->region_, session);
+  return session;
+}
+
+Held* Session::adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by) {
+  auto* held = new Held{
+      shared_from_this(), value,
+      c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
+      made_by, Why::kNone};
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  pointer.release_context();
+  pointer = c10::DataPtr(address, held, &held_deleter, kCpu);
+  set_holder(value, held);
+  return held;
+}
+
+// A storage in the arena that no op has made: nothing can make it again.
+void Session::adopt_loose(Touched& touched) {
+  void* address = touched.storage->_mutable_data_ptr_no_checks().get();
+  auto found = loose_.find(region_->offset(address));
+  TORCH_INTERNAL_ASSERT(found != loose_.end(), "remint: memory of the arena that is not known");
+  forget_dropped();
+  touched.value = engine_->adopt_constant(found->second.block, found->second.nbytes, 0);
+  loose_.erase(found);
+  touched.held = adopt(touched.storage, address, touched.value, nullptr);
+  touched.held->why = Why::kNoRecipe;
+}
+
+void Session::set_holder(ValueId value, Held* held) {
+  const StorageId id = engine_->records().value(value).storage;
+  if (id >= holders_.size()) holders_.resize(std::max<std::size_t>(id + 1, holders_.size() * 2), nullptr);
+  holders_[id] = held;
+}
+
+void Session::died(Held* held) {
+  std::unique_lock<std::recursive_mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || busy_) {
+    std::lock_guard<std::mutex> pending(pending_mutex_);
+    pending_deaths_.push_back(held);
+    any_pending_ = true;
+    return;
+  }
+  if (closed_) {
+    delete held;
+    return;
+  }
+  release(held);
+  forget_dropped();
+}
+
+void Session::release(Held* held) {
+  set_holder(held->value, nullptr);
+  engine_->release(held->value);
+  delete held;
+}
+
+void Session::settle() {
+  if (any_pending_) {
+    std::vector<Held*> deaths;
+    std::vector<void*> frees;
+    {
+      std::lock_guard<std::mutex> pending(pending_mutex_);
+      deaths.swap(pending_deaths_);
+      frees.swap(pending_frees_);
+      any_pending_ = false;
+    }
+    for (Held* held : deaths) release(held);
+    for (void* address : frees) free(address);
+  }
+  forget_dropped();
+}
+
+// The engine dropped records: what they kept goes, too. To be called before the engine makes new ones, which
+// may have the same ids.
+void Session::forget_dropped() {
+  while (!dropped_.storages.empty() || !dropped_.ops.empty()) {
+    std::vector<StorageId> storages;
+    std::vector<std::uint64_t> ops;
+    storages.swap(dropped_.storages);
+    ops.swap(dropped_.ops);
+    std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone;
+    for (StorageId id : storages) {
+      if (id < holders_.size()) holders_[id] = nullptr;
+      auto kept = kept_.find(id);
+      if (kept == kept_.end()) continue;
+      constants_.erase(kept->second.get());
+      gone.push_back(std::move(kept->second));
+      kept_.erase(kept);
+    }
+    for (std::uint64_t tag : ops) delete reinterpret_cast<Recipe*>(tag);
+  }
+}
+
+void Session::pin_held(Held* held, Why why) {
+  const StorageId id = engine_->records().value(held->value).storage;
+  if (held->why == Why::kNone) held->why = why;
+  if (!engine_->records().storage(id).pinned) engine_->pin(held->value);
+  if (why == Why::kHandedOut || why == Why::kAsked) engine_->fix(held->value);
+}
+
+namespace {
+
+// The engine at work outside of an op.
+class Working {
+ public:
+  explicit Working(bool& busy) : busy_(busy), before_(busy) { busy = true; }
+  ~Working() { busy_ = before_; }
+
+ private:
+  bool& busy_;
+  const bool before_;
+};
+
+}  // namespace
+
+void Session::materialize(Held* held) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_ || busy_) return;
+  settle();
+  try {
+    Working working(busy_);
+    engine_->materialize(held->value);
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  forget_dropped();
+}
+
+void Session::pin(Held* held, Why why) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_) return;
+  try {
+    Working working(busy_);
+    pin_held(held, why);
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  forget_dropped();
+}
+
+void Session::before_write(Held* held) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_) return;
+  try {
+    Working working(busy_);
+    engine_->before_write(held->value);
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  forget_dropped();
+}
+
+bool Session::is_resident(Held* held) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return closed_ || engine_->defined(held->value);
+}
+
+bool Session::evict(Held* held) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_ || busy_) return false;
+  settle();
+  const bool gone = engine_->evict_value(held->value);
+  forget_dropped();
+  return gone;
+}
+
+// Moves a held, resident storage to ordinary memory.
+void Session::move_out(Held* held) {
+  c10::intrusive_ptr<c10::StorageImpl> storage = held->storage.lock();
+  if (!storage || holder_of(storage.get()) != held) return;
+  const StorageId id = engine_->records().value(held->value).storage;
+  const auto nbytes = static_cast<std::size_t>(engine_->records().storage(id).nbytes);
+  c10::DataPtr copy = ordinary_allocator()->allocate(nbytes);
+  std::memcpy(copy.get(), address_of(id), nbytes);
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  pointer.release_context();
+  pointer = std::move(copy);
+  const Arena::Block block = arena_->block(engine_->records().storage(id).block);
+  engine_->move_out(held->value);
+  region_->give_back(block.address, block.nbytes);
+  kept_[id] = storage;
+  constants_[storage.get()] = held->value;
+  holders_[id] = nullptr;
+  engine_->release(held->value);
+  delete held;
+  forget_dropped();
+}
+
+// Leaves everything that the program holds resident, in the arena or out of it.
+void Session::materialize_all() {
+  for (std::size_t id = 0; id < holders_.size(); ++id) {
+    Held* held = holders_[id];
+    if (held == nullptr || engine_->defined(held->value)) continue;
+    try {
+      engine_->materialize(held->value);
+    } catch (const OutOfMemory&) {
+      // What survives goes to ordinary memory anyway: now rather than later.
+      for (std::size_t other = 0; other < holders_.size(); ++other) {
+        if (other != id && holders_[other] != nullptr && engine_->defined(holders_[other]->value)) {
+          move_out(holders_[other]);
+        }
+      }
+      engine_->materialize(held->value);
+    }
+    // It must not be evicted again for the next one.
+    move_out(held);
+  }
+}
+
+void Session::close() {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_) return;
+  settle();
+  busy_ = true;
+  std::exception_ptr failure;
+  try {
+    materialize_all();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  forget_dropped();
+  final_ = figures();
+  std::unordered_map<Bytes, Bytes> survivors;
+  for (Held* held : holders_) {
+    if (held == nullptr || !engine_->defined(held->value)) continue;
+    c10::intrusive_ptr<c10::StorageImpl> storage = held->storage.lock();
+    if (!storage || holder_of(storage.get()) != held) continue;
+    c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+    void* address = pointer.get();
+    survivors[region_->offset(address)] =
+        engine_->records().storage(engine_->records().value(held->value).storage).nbytes;
+    pointer.release_context();
+    pointer = c10::DataPtr(address, address, &loose_deleter, kCpu);
+    delete held;
+  }
+  holders_.clear();
+  for (const auto& [offset, loose] : loose_) survivors[offset] = loose.nbytes;
+  for (BlockId id = arena_->first(); id != kNone; id = arena_->block(id).next) {
+    const Arena::Block& block = arena_->block(id);
+    if (survivors.count(block.address) == 0) region_->give_back(block.address, block.nbytes);
+  }
+  closed_ = true;
+  busy_ = false;
+  engine_->records().for_ops([](const Op& op) { delete reinterpret_cast<Recipe*>(op.tag); });
+  engine_.reset();
+  arena_ = nullptr;
+  loose_.clear();
+  constants_.clear();
+  kept_.clear();
+  Regions::close(region_, std::move(survivors));
+  {
+    std::lock_guard<std::mutex> pending(pending_mutex_);
+    for (Held* held : pending_deaths_) delete held;
+    for (void* address : pending_frees_) Regions::free_survivor(address);
+    pending_deaths_.clear();
+    pending_frees_.clear();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace remint

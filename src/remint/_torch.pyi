@@ -1,0 +1,5 @@
+from typing import Any
+
+torch_version: str
+
+def __getattr__(name: str) -> Any: ...

@@ -1,0 +1,7 @@
+"""`remint.budget` and what belongs to it: any eager PyTorch program inside a budget that holds."""
+
+from remint.online.budget import budget
+from remint.online.hatches import evict, is_resident, materialize, pin
+from remint.online.live_run import LiveRun
+
+__all__ = ["LiveRun", "budget", "evict", "is_resident", "materialize", "pin"]

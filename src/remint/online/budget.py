@@ -1,0 +1,142 @@
+"""The context manager that opens a budget."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from remint.errors import BudgetError
+from remint.online import _extension, escapes
+from remint.online.live_run import LiveRun
+from remint.simulator.simulate import policy_names
+from remint.trace import Trace
+from remint.units import parse_budget
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
+    """Run what is inside in a budget of memory, bit for bit as without.
+
+    >>> with remint.budget("2GiB") as run:
+    ...     loss = model(x).sum()
+    ...     loss.backward()
+    ...     optimizer.step()
+    >>> print(run)
+
+    CPU memory that the code inside allocates comes from an arena of exactly the budget. When it is full, tensors
+    that can be computed again are evicted, and computed again when they are needed. What was allocated before (the
+    weights of a model made outside) is not in the arena and does not count. Other threads are not affected.
+
+    After the `with`, every tensor that the program still holds is resident and ordinary. A budget can be used as a
+    decorator; then every call opens its own. Budgets can be nested: the inner one has its own arena, and what it
+    uses of the outer one's is pinned there.
+
+    Args:
+        budget: bytes, as an int or a string such as `"2GiB"`.
+        policy: who is evicted; `remint.policy_names()` lists them.
+        overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
+            from ordinary memory, warn once, and count it in `run.spilled_bytes`.
+        partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
+        ignore_small: pass over candidates smaller than this fraction of their mean size.
+        sample: score only sqrt(n) candidates drawn at random.
+        seed: for `random` and `sample`.
+        costs: take the cost of each op from this trace, in order, instead of the clock. For experiments that must
+            come out the same each time.
+        timeline: keep the bytes in use after each op.
+        chaos: evict everything that can be evicted after every op. A test of whether a program runs under remint at
+            all; very slow.
+        check: check the engine's books after every op. For tests of remint.
+    """
+
+    def __init__(
+        self,
+        budget: int | str,
+        *,
+        policy: str = "coop",
+        overflow: Literal["raise", "spill"] = "raise",
+        partition: bool | None = None,
+        ignore_small: float = 0.0,
+        sample: bool = False,
+        seed: int = 0,
+        costs: Trace | Sequence[float] | None = None,
+        timeline: bool = False,
+        chaos: bool = False,
+        check: bool = False,
+    ) -> None:
+        budget_bytes = parse_budget(budget)
+        if budget_bytes == 0:
+            raise ValueError("a budget of 0 bytes holds nothing")
+        if policy not in policy_names("arena"):
+            raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
+        if overflow not in ("raise", "spill"):
+            raise ValueError(f'overflow is "raise" or "spill", not {overflow!r}')
+        if not 0 <= ignore_small <= 1:
+            raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
+        self._policy = policy
+        self._costs = _nanoseconds(costs)
+        self._options = {
+            "budget": budget_bytes,
+            "policy": policy,
+            "partition": policy == "coop" if partition is None else partition,
+            "ignore_small": ignore_small,
+            "sample": sample,
+            "seed": seed,
+            "chaos": chaos,
+            "spill": overflow == "spill",
+            "timeline": timeline,
+            "check": check,
+        }
+        self._open = threading.local()
+
+    def __enter__(self) -> LiveRun:
+        session = _extension.load().Session(**self._options)
+        if self._costs is not None:
+            session.set_costs(self._costs)
+        escapes.watch()
+        run = LiveRun(session, policy=self._policy)
+        if not hasattr(self._open, "runs"):
+            self._open.runs = []
+        self._open.runs.append((session, run))
+        session.enter()
+        return run
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, run = self._open.runs.pop()
+        session.leave()
+        escapes.unwatch()
+        run._failed(error)
+        try:
+            session.close()
+        except BudgetError:
+            # What cannot be made again raises when it is read. The first error says more.
+            if error is None:
+                raise
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Run every call of `function` in a budget of its own."""
+
+        @functools.wraps(function)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return inside
+
+
+def _nanoseconds(costs: Trace | Sequence[float] | None) -> list[int] | None:
+    if costs is None:
+        return None
+    if isinstance(costs, Trace):
+        from remint.trace import CALL, MUTATE
+
+        is_op = (costs.kinds >= CALL) & (costs.kinds <= MUTATE)
+        nanoseconds: list[Any] = costs.nanoseconds[is_op].tolist()
+        return nanoseconds
+    return [round(seconds * 1e9) for seconds in costs]

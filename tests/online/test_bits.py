@@ -1,0 +1,59 @@
+"""Losses, gradients, buffers, parameters and optimizer state are the same bits with and without a budget."""
+
+import functools
+
+import pytest
+from models import CASES, TRANSFORMERS
+from training import Outcome, assert_same_bits, train
+
+ALL = CASES | TRANSFORMERS
+
+
+def case(name: str):
+    if name in TRANSFORMERS:
+        pytest.importorskip("transformers")
+    return ALL[name]
+
+
+@functools.cache
+def plain(name: str, optimizer: str) -> Outcome:
+    return train(case(name), optimizer=optimizer)
+
+
+@functools.cache
+def peak(name: str, optimizer: str) -> int:
+    found = train(case(name), optimizer=optimizer, budget="1GiB", check=True)
+    assert_same_bits(plain(name, optimizer), found)
+    assert found.run.num_rematerializations == 0
+    return found.run.peak_bytes
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_pressure(name):
+    assert peak(name, "adam") > 0
+
+
+@pytest.mark.parametrize(("policy", "percent"), [("coop", 70), ("coop", 50), ("coop", 35), ("dtr-eq", 50)])
+@pytest.mark.parametrize("name", ALL)
+def test_under_pressure(name, percent, policy):
+    optimizer = {"coop": "adam", "dtr-eq": "sgd"}[policy]
+    budget = peak(name, optimizer) * percent // 100
+    found = train(case(name), optimizer=optimizer, budget=budget, policy=policy)
+    assert_same_bits(plain(name, optimizer), found)
+    assert found.run.peak_bytes <= budget
+    assert found.run.num_rematerializations > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam-foreach", "adam-fused", "adamw"])
+def test_optimizers_that_write_many_tensors_at_once(optimizer):
+    budget = peak("resnet", "adam") // 2
+    found = train(case("resnet"), optimizer=optimizer, budget=budget)
+    assert_same_bits(plain("resnet", optimizer), found)
+    assert found.run.num_rematerializations > 0
+
+
+@pytest.mark.parametrize("name", ["mlp", "lstm", "transformer", "gpt2_sdpa"])
+def test_chaos(name):
+    found = train(case(name), optimizer="adam", steps=1, budget="1GiB", chaos=True)
+    assert_same_bits(train(case(name), optimizer="adam", steps=1), found)
+    assert found.run.num_rematerializations > 0

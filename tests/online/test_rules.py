@@ -1,0 +1,304 @@
+"""The correctness rules of the runtime, one by one. `chaos` evicts everything after every op."""
+
+import copy
+import gc
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import remint
+
+
+def same_with_and_without(program, **options):
+    """Run `program` with and without chaos; all tensors it returns must be the same bits."""
+    torch.manual_seed(0)
+    expected = program()
+    torch.manual_seed(0)
+    with remint.budget("256MiB", chaos=True, check=True, **options) as run:
+        found = program()
+    for a, b in zip(expected, found, strict=True):
+        assert torch.equal(a, b)
+    return run
+
+
+def test_in_place_keeps_what_was_computed_before():
+    def program():
+        x = torch.arange(12.0).reshape(3, 4)
+        before = x * 2
+        view = x[1]
+        view.add_(10)
+        after = x * 3
+        x.relu_().neg_()
+        x[:, 1] = 7
+        return before, view, after, x, before + x
+
+    assert same_with_and_without(program).num_rematerializations > 0
+
+
+def test_views_of_every_kind():
+    def program():
+        x = torch.randn(4, 6)
+        views = [x.t(), x[1:, ::2], x.view(2, 12), x.unfold(1, 2, 2), x.diagonal(), x.expand(2, 4, 6), x.T.reshape(-1)]
+        views += list(x.split(2)) + list(x.unbind(1))
+        x.mul_(2)
+        return [v + 1 for v in views]
+
+    same_with_and_without(program)
+
+
+def test_random_numbers_are_drawn_once():
+    def program():
+        x = torch.randn(64, 64)
+        y = functional.dropout(x, 0.5)
+        z = torch.bernoulli(torch.full((64, 64), 0.3)) + torch.rand_like(x) + torch.randint_like(x, 5)
+        own = torch.Generator().manual_seed(3)
+        w = torch.empty(64).normal_(generator=own)
+        return x, y, z, w, torch.randn(3), torch.rand(3, generator=own), torch.randperm(5)
+
+    same_with_and_without(program)
+
+
+def test_batch_norm_updates_its_statistics_once():
+    def program():
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.BatchNorm2d(4))
+        for _ in range(3):
+            model(torch.randn(2, 3, 8, 8)).sum().backward()
+        model.eval()
+        return [*(p.grad for p in model.parameters()), *model.buffers(), model(torch.ones(1, 3, 8, 8))]
+
+    same_with_and_without(program)
+
+
+def test_weights_change_under_activations():
+    def program():
+        w = torch.ones(8, 8)
+        a = torch.randn(8, 8) @ w
+        w.add_(1)  # `a` must stay what it was
+        b = a @ w
+        w.zero_()
+        return a, b, w
+
+    same_with_and_without(program)
+    w = torch.ones(8, 8)
+    with remint.budget("1MiB") as run:
+        a = w * 2
+        assert remint.evict(a)
+        assert not remint.is_resident(a)
+        w.fill_(5)
+        assert remint.is_resident(a)
+        assert not remint.evict(a)
+        assert a.sum().item() == 128
+    assert run.num_rematerializations == 1
+
+
+def test_autograd_in_all_its_forms():
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * ctx.saved_tensors[0] * grad
+
+    def program():
+        x = torch.randn(16, 16, requires_grad=True)
+        lin = nn.Linear(16, 16)
+        seen = []
+        x.register_hook(lambda g: seen.append(g * 1))
+        y = Square.apply(lin(x)).tanh()
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        (h,) = torch.autograd.grad(g.square().sum(), x, retain_graph=True)
+        y.sum().backward(retain_graph=True)
+        y.mean().backward()
+        z = torch.utils.checkpoint.checkpoint(lambda t: lin(t).sin(), x, use_reentrant=False)
+        z.sum().backward()
+        return x.grad, g, h, lin.weight.grad, *seen
+
+    same_with_and_without(program)
+
+
+def test_autocast_inference_mode_and_functional_transforms():
+    def program():
+        x, lin = torch.randn(8, 16), nn.Linear(16, 16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = lin(x).relu().float()
+        with torch.inference_mode():
+            z = lin(x).softmax(-1)
+        y.sum().backward()
+        f = lambda t: (t.sin() * t).sum()  # noqa: E731
+        hessian = torch.func.hessian(f)(x[0])
+        batched = torch.func.vmap(torch.func.grad(f))(x)
+        return y, z.clone(), lin.weight.grad, hessian, batched
+
+    same_with_and_without(program)
+
+
+def test_addresses_that_are_handed_out_stay():
+    with remint.budget("8MiB") as run:
+        x = torch.randn(1000) * 2
+        array = x.numpy()
+        expected = array.copy()
+        junk = [torch.randn(200_000) * 1 for _ in range(20)]
+        assert np.array_equal(array, expected)
+        assert remint.is_resident(x)
+        assert not remint.evict(x)
+        y = torch.randn(100) + 1
+        remint.evict(y)
+        assert len(y.tolist()) == 100
+        assert "tensor" in repr(y)
+        remint.evict(y)
+        assert torch.equal(copy.deepcopy(y), y)
+        del junk
+    assert np.array_equal(x.numpy(), expected)
+    assert run.peak_bytes <= run.budget_bytes
+
+
+def test_reading_around_the_dispatcher_raises_and_does_not_crash():
+    with remint.budget("1MiB"):
+        x = torch.randn(100) + 1
+        read = torch._C.TensorBase.data_ptr
+        assert remint.evict(x)
+        with pytest.raises(RuntimeError, match=r"evicted by remint"):
+            read(x)
+        remint.materialize(x)
+        assert read(x) != 0
+
+
+def test_an_exception_leaves_nothing_behind():
+    with remint.budget("1MiB", check=True) as run:
+        x = torch.randn(10, 10) + 1
+        with pytest.raises(RuntimeError):
+            x @ torch.randn(3, 3)
+        y = x @ x
+        assert torch.equal(y, x @ x)
+        with pytest.raises(remint.BudgetError) as caught:
+            torch.cat([torch.randn(50_000) for _ in range(20)])
+        assert isinstance(caught.value, torch.OutOfMemoryError)
+        assert "MiB" in str(caught.value)
+        assert "smallest budget" in str(caught.value)
+        assert torch.equal(y, x @ x)
+    assert run.peak_bytes <= run.budget_bytes
+    with remint.budget("64MiB"):
+        assert torch.cat([torch.randn(50_000) for _ in range(20)]).shape == (1_000_000,)
+
+
+def test_spilling_goes_on_where_raising_stops():
+    x = torch.randn(1000, 1000)
+    with pytest.warns(UserWarning, match="ordinary memory"), remint.budget("2MiB", overflow="spill") as run:
+        y = (x @ x).relu()
+    assert torch.equal(y, (x @ x).relu())
+    assert run.spilled_bytes > 0
+    assert run.peak_bytes <= run.budget_bytes
+
+
+def test_everything_is_ordinary_after_the_budget():
+    with remint.budget("4MiB") as run:
+        kept = [torch.randn(100_000) + i for i in range(40)]  # more than fits at once
+        sums = [t.sum() for t in kept]
+    assert run.num_evictions > 0
+    assert all(torch.equal(t.sum(), s) for t, s in zip(kept, sums, strict=True))
+    assert all(remint.is_resident(t) for t in kept)
+    kept[0].add_(1)
+    del kept, sums
+    gc.collect()
+
+
+def test_nested_repeated_and_as_a_decorator():
+    @remint.budget("1MiB")
+    def add(a, b):
+        return a + b
+
+    assert torch.equal(add(torch.ones(3), torch.ones(3)), torch.full((3,), 2.0))
+    with remint.budget("2MiB") as outer:
+        x = torch.randn(100, 100) * 2
+        remint.evict(x)
+        with remint.budget("1MiB") as inner:
+            y = x + 1
+        z = y * 2
+    assert torch.equal(z, (x + 1) * 2)
+    assert outer.num_ops > 0
+    assert inner.num_ops > 0
+
+
+def test_other_threads_are_untouched():
+    inside, leave, found = threading.Event(), threading.Event(), []
+
+    def other():
+        inside.wait()
+        found.append(torch.randn(1_000_000).sum())
+        leave.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with remint.budget("1MiB") as run:
+        inside.set()
+        leave.wait()
+    thread.join()
+    assert found
+    assert run.num_ops == 0
+
+
+def test_records_do_not_grow_with_a_long_loop():
+    cell, optimizer_steps, sizes = nn.LSTMCell(8, 8), 12, []
+    optimizer = torch.optim.Adam(cell.parameters())
+    with remint.budget("8MiB") as run:
+        h = c = torch.zeros(4, 8)
+        for _ in range(optimizer_steps):
+            h, c = h.detach(), c.detach()
+            for _ in range(5):
+                h, c = cell(torch.randn(4, 8), (h, c))
+            optimizer.zero_grad()
+            h.sum().backward()
+            optimizer.step()
+            sizes.append(run.num_storages)
+    assert max(sizes[6:]) <= max(sizes[:6])
+
+
+def test_data_loader_with_workers():
+    data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.arange(64))
+    with remint.budget("16MiB"):
+        loader = torch.utils.data.DataLoader(data, batch_size=16, num_workers=2)
+        total = sum(y.sum() for _, y in loader)
+    assert total.item() == sum(range(64))
+
+
+def test_bad_arguments():
+    for bad in ("x", -1, 0, "50%"):
+        with pytest.raises(ValueError, match="budget"):
+            remint.budget(bad)
+    with pytest.raises(ValueError, match="policy"):
+        remint.budget("1MiB", policy="best")
+    with pytest.raises(ValueError, match="overflow"):
+        remint.budget("1MiB", overflow="ignore")
+
+
+WALL = """
+import torch, remint
+torch.set_num_threads(1)
+def rss(): return int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) * 1024
+def hwm(): return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+model = torch.nn.Sequential(*[l for _ in range(20) for l in (torch.nn.Linear(512, 512), torch.nn.Tanh())])
+x = torch.randn(2048, 512)
+with remint.budget("1GiB"): model(x[:64]).sum().backward()  # warm up: threads, kernels
+model.zero_grad()
+before = rss()
+open("/proc/self/clear_refs", "w").write("5")
+with remint.budget("48MiB") as run:
+    model(x).sum().backward()
+assert run.num_rematerializations > 0 and run.peak_bytes <= 48 * 2**20
+print(hwm() - before)
+"""
+
+
+def test_the_wall_from_outside():
+    out = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, check=True).stdout
+    assert int(out) <= (48 + 16) * 2**20, f"RSS grew by {int(out) / 2**20:.1f} MiB in a budget of 48 MiB"
