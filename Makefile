@@ -34,12 +34,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror csrc/*.h csrc/*.cpp csrc/bindings/*
+	$(BIN)/clang-format --dry-run --Werror csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
 
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/*
+	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
 
 bench: setup
 	$(BIN)/python benchmarks/engine_speed.py

@@ -1,4 +1,4 @@
-"""The command line: `remint simulate`, `remint trace`."""
+"""The command line: `remint simulate`, `remint trace`, and the commands of cli_plan.py and cli_run.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from remint.cli_plan import add_commands
+from remint.cli_run import add_run
 from remint.errors import BudgetError
-from remint.online import commands as online_commands
 from remint.simulator import Sweep, policy_names, sweep
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_simulate(commands)
     _add_trace(commands)
     add_commands(commands)
-    online_commands.add_commands(commands)
+    add_run(commands)
     return parser
 
 

@@ -195,8 +195,15 @@ def t5() -> Case:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=97, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, decoder_start_token_id=0, use_cache=False,
-    )  # fmt: skip
+        vocab_size=97,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=3,
+        num_heads=4,
+        decoder_start_token_id=0,
+        use_cache=False,
+    )
     ids, labels = torch.randint(0, 97, (8, 40)), torch.randint(0, 97, (8, 32))
     return T5ForConditionalGeneration(config).train(), lambda m: m(input_ids=ids, labels=labels).loss
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 
-def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands that need torch. They import it when they run."""
+def add_run(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `remint run`, which imports torch only when it runs."""
     run = subparsers.add_parser(
         "run",
         help="run a script inside a memory budget",
