@@ -307,11 +307,14 @@ std::vector<StorageId> Engine::held_descendants(StorageId id) {
 void Engine::before_write(ValueId value) {
   const StorageId id = records_.value(value).storage;
   if (!records_.storage(id).pinned || records_.storage(id).readers == 0) return;
-  for (StorageId held : held_descendants(id)) {
-    if (records_.storage(held).in_use) pin(records_.storage(held).values[0]);
+  // Where releases count, pinning what is held lets go of all that lies between.
+  if (options_.deallocation == Deallocation::kEager) {
+    for (StorageId held : held_descendants(id)) {
+      if (records_.storage(held).in_use) pin(records_.storage(held).values[0]);
+    }
+    if (!records_.storage(id).in_use) return;
   }
-  if (!records_.storage(id).in_use) return;
-  // What reads it still are views, which have recipes of their own.
+  // What reads it still is pinned itself: views, which have recipes of their own, or what nothing let go of.
   std::vector<std::pair<ValueId, StorageId>> made;
   for (ValueId v : records_.storage(id).values) {
     for (const Value::Reader& reader : records_.value(v).readers) {
