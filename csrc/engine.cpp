@@ -2,6 +2,7 @@
 // dropping of bytes.
 #include "engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -50,13 +51,22 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
   for (const Output& output : description.outputs) {
     if (output.takes_over == kNone) nbytes += output.nbytes;
   }
-  // Pinning what was made from one written input can pin another, so as often as there are outputs.
-  for (std::size_t round = 0; round < description.outputs.size(); ++round) {
+  // Pinning what was made from one written input can pin another, and so can making the inputs (banishing
+  // pins). Once no more are pinned, no recipe sees what is written.
+  auto num_pinned = [&] {
+    return std::count_if(description.outputs.begin(), description.outputs.end(), [&](const Output& output) {
+      return output.takes_over != kNone && storage_of(description.inputs[output.takes_over]).pinned;
+    });
+  };
+  for (auto pinned = num_pinned();; pinned = num_pinned()) {
     for (const Output& output : description.outputs) {
       if (output.takes_over != kNone) before_write(description.inputs[output.takes_over]);
     }
+    if (num_pinned() != pinned) continue;
+    acquire(description.inputs, description.cost, nbytes);
+    if (num_pinned() == pinned) break;
+    abandon();
   }
-  acquire(description.inputs, description.cost, nbytes);
   try {
     Op op;
     op.tag = description.tag;
