@@ -22,11 +22,12 @@ R = TypeVar("R")
 class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     """Run what is inside in a budget of memory, bit for bit as without.
 
-    >>> with remint.budget("2GiB") as run:
-    ...     loss = model(x).sum()
-    ...     loss.backward()
-    ...     optimizer.step()
-    >>> print(run)
+    >>> import torch
+    >>> model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    >>> with budget("1MiB") as run:
+    ...     model(torch.randn(512, 64)).square().mean().backward()
+    >>> run.status, run.peak_bytes <= run.budget_bytes, run.num_rematerializations > 0
+    ('ok', True, True)
 
     CPU memory that the code inside allocates comes from an arena of exactly the budget. When it is full, tensors
     that can be computed again are evicted, and computed again when they are needed. What was allocated before (the
