@@ -44,6 +44,8 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
     op.redispatchBoxed(below, stack);
     return;
   }
+  // Before the lock: finding the line needs the GIL.
+  const std::uint32_t source = options_.source_lines ? source_lines_->current() : kNone;
   std::unique_lock<std::recursive_mutex> lock(mutex_);
   if (busy_ || closed_) {
     op.redispatchBoxed(below, stack);
@@ -62,13 +64,18 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   } busy{*this};
   busy_ = true;
   current_ = &facts;
+  source_ = source;
+  std::uint64_t signature = 0;
   CostEstimates::Estimate* estimate = nullptr;
   std::unique_ptr<Recipe> recipe;
   try {
     look_at(facts, *stack, first);
     prepare_writes(facts);
-    estimate = &costs_.of(signature_of(facts, *stack, first));
-    engine_->acquire(acquired_, estimate->cost, estimate->nbytes);
+    signature = signature_of(facts, *stack, first);
+    estimate = &costs_.of(signature);
+    const bool given = next_cost_ < given_costs_.size();
+    engine_->acquire(acquired_, given ? given_costs_[next_cost_].cost : estimate->cost,
+                     given ? given_costs_[next_cost_].nbytes : estimate->nbytes);
   } catch (const OutOfMemory& error) {
     let_go_of_unlocked_constants();
     forget_dropped();
@@ -93,11 +100,14 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   }
   const Clock::time_point left = Clock::now();
   if (next_cost_ < given_costs_.size()) {
-    cost = given_costs_[next_cost_++];
+    cost = given_costs_[next_cost_++].cost;
+  } else if (options_.record) {
+    // All measurements together make a better estimate afterwards.
+    cost = std::max<Nanoseconds>(cost, 1);
   } else {
     cost = CostEstimates::update(*estimate, std::max<Nanoseconds>(cost, 1));
   }
-  estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost);
+  estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost, signature);
   forget_dropped();
   if (options_.chaos) {
     engine_->evict_all();
@@ -111,8 +121,8 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
 // is tried once more.
 void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
                          std::size_t first) {
-  const bool tight = 2 * engine_->memory().used() > options_.budget;
-  const bool again = tight && !op.writes_any && op.statistics < 0 && recordable_;
+  if (recorder_ != nullptr) recorder_->begin_requests();
+  const bool again = engine_->may_try_again(op.writes_any || op.statistics >= 0 || !recordable_);
   if (!again) {
     op.handle.redispatchBoxed(keys, stack);
     return;
@@ -134,6 +144,7 @@ void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::ji
       throw;
     }
     keep_running({});
+    if (recorder_ != nullptr) recorder_->begin_requests();
     if (random != nullptr)
       random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
     stack->resize(std::min(stack->size(), first));
@@ -239,10 +250,12 @@ void Session::identify(Touched& touched, bool written) {
 void Session::add_constant(Touched& touched) {
   if (--constants_until_look_ == 0) let_go_of_unused_constants();
   forget_dropped();
-  touched.value = engine_->adopt_constant(kNone, 0, 0);
+  touched.value = engine_->adopt_constant(kNone, 0, next_number_++);
+  if (recorder_ != nullptr)
+    recorder_->constant(static_cast<Bytes>(touched.storage->nbytes()), remint::kElsewhere);
   constants_[touched.storage] = touched.value;
-  kept_[engine_->records().value(touched.value).storage] =
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage);
+  kept_[engine_->records().value(touched.value).storage] = {
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage), number_of(touched.value)};
   unlocked_constants_.push_back(touched.value);
 }
 
@@ -255,9 +268,16 @@ void Session::let_go_of_unlocked_constants() {
 
 // Constants elsewhere that the program let go of: better keep what was made from them, where that is smaller.
 void Session::let_go_of_unused_constants() {
-  for (const auto& [storage, kept] : kept_) {
-    if (kept.use_count() == 1)
-      engine_->retire(engine_->records().storage(storage).values[0], static_cast<Bytes>(kept->nbytes()));
+  std::map<std::uint64_t, StorageId> unused;  // in the order in which they were first used
+  for (auto& [storage, kept] : kept_) {
+    if (kept.retired || kept.storage.use_count() > 1) continue;
+    kept.retired = true;
+    unused[kept.number] = storage;
+  }
+  for (const auto& [number, storage] : unused) {
+    engine_->retire(engine_->records().storage(storage).values[0],
+                    static_cast<Bytes>(kept_.at(storage).storage->nbytes()));
+    if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, number);
   }
   constants_until_look_ = 64 + kept_.size();
 }
@@ -284,7 +304,9 @@ void Session::prepare_writes(const Operator& op) {
     if (touched.write == Operator::Write::kNo || touched.value == kNone) continue;
     const bool side_effect = touched.write == Operator::Write::kSideEffect;
     if (!pinned(touched) && (!recordable_ || side_effect)) pin_held(touched.held, Why::kNone);
-    engine_->before_write(touched.value);
+  }
+  for (Touched& touched : touched_) {
+    if (touched.write != Operator::Write::kNo && touched.value != kNone) engine_->before_write(touched.value);
   }
 }
 
@@ -299,6 +321,7 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
   if (!makes_something) return nullptr;
   auto recipe = std::make_unique<Recipe>();
   recipe->op = &op;
+  recipe->source = source_;
   recipe->keys = keys;
   recipe->local_keys = c10::impl::tls_local_dispatch_key_set();
   recipe->grad_mode = c10::GradMode::is_enabled();
@@ -369,7 +392,7 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
 
 // Records the op and adopts what it made; returns the bytes it made.
 Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
-                      std::size_t first, Nanoseconds cost) {
+                      std::size_t first, Nanoseconds cost, std::uint64_t signature) {
   // Storages that the kernel made.
   fresh_.clear();
   std::uint32_t returned = 0;
@@ -392,15 +415,23 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
     });
   }
   if (recipe == nullptr) description_.clear();
+  if (recorder_ != nullptr) record_arguments(recipe != nullptr);
+  for (Output& output : description_.outputs) output.tag = next_number_++;
   description_.cost = cost;
   description_.tag = reinterpret_cast<std::uintptr_t>(recipe.get());
   blocks_.assign(description_.outputs.size(), kNone);
   Bytes nbytes = 0;
   for (const Fresh& fresh : fresh_) {
-    const Loose& loose = loose_.at(region_->offset(fresh.storage->_mutable_data_ptr_no_checks().get()));
+    const Bytes offset = region_->offset(fresh.storage->_mutable_data_ptr_no_checks().get());
+    Loose& loose = loose_.at(offset);
     nbytes += loose.nbytes;
+    // What was there before the op, and the op did not see, is none of its outputs.
+    if (loose.running) loose.number = next_number_++;
+    if (recorder_ != nullptr && loose.running)
+      recorder_->fresh_output(loose.nbytes, recipe == nullptr ? kOnce : kFresh, offset);
     if (recipe == nullptr) continue;
     Output output;
+    output.tag = loose.number;
     output.nbytes = loose.nbytes;
     description_.outputs.push_back(output);
     blocks_.push_back(loose.block);
@@ -418,12 +449,15 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   keep_running(blocks_);
   forget_dropped();
   const bool recorded = !description_.outputs.empty();
+  if (recorder_ != nullptr) recorder_->op(op, cost, signature, source_);
+  recording_op_ = false;
   engine_->commit(description_, blocks_, outputs_);
   if (recorded) {
     recipe.release();
     for (const Touched& touched : touched_) {
       if (touched.output == kNone) continue;
       const ValueId value = outputs_[touched.output];
+      const std::uint64_t before = touched.number;
       set_holder(touched.held->value, nullptr);
       touched.held->value = value;
       touched.held->made_by = &op;
@@ -431,6 +465,7 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
       set_holder(value, touched.held);
       // The tensor's old name and its new one are the same to the program.
       engine_->release(value);
+      if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, before);
     }
     for (std::size_t k = 0; k < fresh_.size(); ++k) {
       void* address = fresh_[k].storage->_mutable_data_ptr_no_checks().get();
@@ -449,6 +484,7 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
 
 // The kernel failed. What it was about to write in place is taken to be as before.
 void Session::after_failure() {
+  recording_op_ = false;
   keep_running({});
   engine_->abandon();
   for (const Touched& touched : touched_) {
@@ -465,6 +501,13 @@ void Session::keep_running(const std::vector<BlockId>& outputs) {
     found->second.running = false;
     if (std::find(outputs.begin(), outputs.end(), found->second.block) == outputs.end()) {
       engine_->keep(found->second.block);
+      found->second.number = next_number_++;
+      if (recorder_ == nullptr) continue;
+      if (recording_op_) {
+        recorder_->fresh_output(found->second.nbytes, kKept, offset);
+      } else {
+        recorder_->constant(found->second.nbytes, kKept);
+      }
     }
   }
   running_.clear();

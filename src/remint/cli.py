@@ -24,6 +24,8 @@ examples:
   remint simulate step.trace resnet.log.gz --policy all --budget 90%,70%,50%,30% --memory arena
   remint simulate step.trace --policy coop,dtr-eq --memory arena --json -
   remint trace info step.trace
+  remint record -o step.trace train.py --epochs 1
+  remint run --budget 2GiB train.py --epochs 3
 """
 
 

@@ -3,5 +3,6 @@
 from remint.online.budget import budget
 from remint.online.hatches import evict, is_resident, materialize, pin
 from remint.online.live_run import LiveRun
+from remint.online.recording import Recording, record
 
-__all__ = ["LiveRun", "budget", "evict", "is_resident", "materialize", "pin"]
+__all__ = ["LiveRun", "Recording", "budget", "evict", "is_resident", "materialize", "pin", "record"]
