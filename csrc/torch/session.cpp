@@ -24,6 +24,19 @@ bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage) {
          tensor.nbytes() == storage.nbytes();
 }
 
+// Whether every tensor on the stack that is on `storage` is all of it.
+bool covered(const torch::jit::Stack& stack, std::size_t first, const c10::StorageImpl& storage) {
+  bool all = true;
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
+      if (!tensor.defined() || !is_plain(tensor)) return;
+      if (tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() != &storage) return;
+      all = all && is_whole(tensor, storage);
+    });
+  }
+  return all;
+}
+
 // Where a seeded op takes its random numbers from.
 at::Generator generator_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {
   if (op.generator >= 0) {
@@ -102,7 +115,7 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
     run_kernel(facts, call, stack, first);
     cost = since(started) - (engine_->statistics().searching - searching);
   } catch (...) {
-    after_failure();
+    after_failure(facts, std::move(recipe));
     throw;
   }
   const Clock::time_point left = Clock::now();
@@ -443,16 +456,13 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   engine_->commit(description_, blocks_, outputs_);
   if (recorded) {
     recipe.release();
+    hold_written(op);
+    // An `out` that the kernel made smaller was not overwritten whole: what is left of it is in no recipe.
     for (const Touched& touched : touched_) {
-      if (touched.output == kNone) continue;
-      const ValueId value = outputs_[touched.output];
-      set_holder(touched.held->value, nullptr);
-      touched.held->value = value;
-      touched.held->made_by = &op;
-      touched.held->why = Why::kNone;
-      set_holder(value, touched.held);
-      // The tensor's old name and its new one are the same to the program.
-      engine_->release(value);
+      if (touched.output != kNone && touched.write == Operator::Write::kOverwrites &&
+          !covered(stack, first, *touched.storage)) {
+        pin_held(touched.held, Why::kNoRecipe);
+      }
     }
     for (std::size_t k = 0; k < fresh_.size(); ++k) {
       void* address = fresh_[k].storage->_mutable_data_ptr_no_checks().get();
@@ -469,12 +479,38 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   return nbytes;
 }
 
-// The kernel failed. What it was about to write in place is taken to be as before.
-void Session::after_failure() {
-  keep_running({});
-  engine_->abandon();
+// What the op wrote in place has a new value; the program's tensors move along.
+void Session::hold_written(const Operator& op) {
   for (const Touched& touched : touched_) {
-    if (touched.write != Operator::Write::kNo && touched.held != nullptr) engine_->evict_value(touched.value);
+    if (touched.output == kNone) continue;
+    const ValueId value = outputs_[touched.output];
+    set_holder(touched.held->value, nullptr);
+    touched.held->value = value;
+    touched.held->made_by = &op;
+    touched.held->why = Why::kNone;
+    set_holder(value, touched.held);
+    // The tensor's old name and its new one are the same to the program.
+    engine_->release(value);
+  }
+}
+
+// The kernel failed, maybe in the middle of writing: what it was to write is as it left it, and cannot be
+// made again.
+void Session::after_failure(const Operator& op, std::unique_ptr<Recipe> recipe) {
+  keep_running({});
+  if (recipe == nullptr || description_.outputs.empty()) {
+    engine_->abandon();
+    forget_dropped();
+    return;
+  }
+  forget_dropped();
+  description_.cost = 1;
+  description_.tag = reinterpret_cast<std::uintptr_t>(recipe.release());
+  blocks_.assign(description_.outputs.size(), kNone);
+  engine_->commit(description_, blocks_, outputs_);
+  hold_written(op);
+  for (const Touched& touched : touched_) {
+    if (touched.output != kNone) pin_held(touched.held, Why::kNoRecipe);
   }
   forget_dropped();
 }

@@ -175,7 +175,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   Bytes commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
                std::size_t first, Nanoseconds cost);
   void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
-  void after_failure();
+  void hold_written(const Operator& op);
+  void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);
   void adopt_loose(Touched& touched);
