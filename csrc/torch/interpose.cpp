@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -138,6 +139,18 @@ class Listener final : public c10::OpRegistrationListener {
   void onOperatorDeregistered(const c10::OperatorHandle&) override {}
 };
 
+// In a forked child only the thread that forked goes on. A session that another thread was in the middle of
+// stays as it was then, locked for ever: the child leaves it. Deleters do not wait for the lock.
+void after_fork_in_child() {
+  new (&newest_mutex()) std::mutex();
+  for (const std::weak_ptr<Session>& one : entered()) {
+    const std::shared_ptr<Session> session = one.lock();
+    if (session == nullptr || session->at_rest()) continue;
+    mine.reset();
+    c10::impl::tls_set_dispatch_key_included(kKey, false);
+  }
+}
+
 }  // namespace
 
 void interpose_all() {
@@ -164,6 +177,7 @@ void install() {
     handles().push_back(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
     handles().push_back(c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&boxed>(), "remint"));
+    pthread_atfork(nullptr, nullptr, &after_fork_in_child);
   });
   interpose_all();
 }

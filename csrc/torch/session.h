@@ -86,6 +86,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   // OutOfMemory, after which the session is closed all the same.
   void close();
   bool closed() const { return closed_; }
+  // Whether no other thread is in the middle of something here.
+  bool at_rest() { return std::unique_lock<std::recursive_mutex>(mutex_, std::try_to_lock).owns_lock(); }
 
   // An operator call of the program.
   void run(const Call& call, torch::jit::Stack* stack);
@@ -101,6 +103,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void materialize(Held* held);
   void pin(Held* held, Why why);
   void before_write(Held* held);
+  void before_write(const c10::StorageImpl* elsewhere);
   bool is_resident(Held* held);
   bool evict(Held* held);
 

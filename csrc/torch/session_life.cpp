@@ -197,6 +197,21 @@ void Session::before_write(Held* held) {
   forget_dropped();
 }
 
+void Session::before_write(const c10::StorageImpl* elsewhere) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_ || busy_) return;
+  settle();
+  auto known = constants_.find(elsewhere);
+  if (known == constants_.end()) return;
+  try {
+    Working working(busy_);
+    engine_->before_write(known->second);
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  forget_dropped();
+}
+
 bool Session::is_resident(Held* held) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return closed_ || engine_->defined(held->value);
