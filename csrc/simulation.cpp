@@ -123,7 +123,6 @@ void Simulation::describe(std::size_t event) {
   description_.clear();
   description_.cost = trace.nanoseconds[event];
   description_.tag = event;
-  description_.writes = mutates;
   written_.assign(static_cast<std::size_t>(num_args), 0);
   input_of_.assign(static_cast<std::size_t>(num_args), kNone);
   for (std::int64_t a = 0; a < num_args; ++a) {
@@ -134,6 +133,8 @@ void Simulation::describe(std::size_t event) {
     input_of_[a] = static_cast<std::uint32_t>(description_.inputs.size());
     description_.inputs.push_back(value);
   }
+  bool fresh = false;
+  bool others = false;
   for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
     const std::int32_t alias = trace.aliases[t];
     if (alias == kKept && options_.arena) continue;
@@ -141,8 +142,8 @@ void Simulation::describe(std::size_t event) {
     output.nbytes = trace.nbytes[t];
     output.tag = static_cast<std::uint64_t>(t);
     output.once = alias == kOnce || alias == kKept;
-    // A real run tries again only what it has a recipe for.
-    description_.writes = description_.writes || output.once;
+    fresh = fresh || alias == kFresh;
+    others = others || output.once || (mutates && alias >= 0);
     if (alias >= 0 && !mutates) {
       output.alias = input_of_[alias];
     } else if (alias >= 0 && options_.ghosts) {
@@ -155,6 +156,8 @@ void Simulation::describe(std::size_t event) {
     }
     description_.outputs.push_back(output);
   }
+  // Side effects alone, those of batch norm, can be undone; what has no recipe is not tried again.
+  description_.writes = (mutates && !fresh) || others;
   if (!options_.ghosts) return;
   for (std::int64_t a = 0; a < num_args; ++a) {
     if (written_[a]) description_.written.push_back(description_.acquired[a]);

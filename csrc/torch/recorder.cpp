@@ -71,7 +71,9 @@ void Recorder::op(const Operator& op, Nanoseconds cost, std::uint64_t signature,
     columns_.request_bytes.push_back(request.nbytes);
     columns_.request_outputs.push_back(request.output);
   }
+  bool writes = op.writes_any;
   for (const auto& [tensor, effect] : arguments_) {
+    writes = writes || effect != kReads;
     columns_.args.push_back(tensor);
     columns_.effects.push_back(effect);
   }
@@ -88,7 +90,6 @@ void Recorder::op(const Operator& op, Nanoseconds cost, std::uint64_t signature,
   columns_.signatures.push_back(signature);
   columns_.names.push_back(name->second);
   columns_.sources.push_back(static_cast<std::int32_t>(source));
-  const bool writes = op.writes_any || op.statistics >= 0;
   end_event(writes ? EventKind::kMutate : EventKind::kCall);
 }
 

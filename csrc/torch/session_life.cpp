@@ -207,6 +207,21 @@ void Session::before_write(Held* held) {
   forget_dropped();
 }
 
+void Session::before_write(const c10::StorageImpl* elsewhere) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_ || busy_) return;
+  settle();
+  auto known = constants_.find(elsewhere);
+  if (known == constants_.end()) return;
+  try {
+    Working working(busy_);
+    engine_->before_write(known->second);
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  forget_dropped();
+}
+
 bool Session::is_resident(Held* held) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return closed_ || engine_->defined(held->value);
@@ -243,32 +258,38 @@ void Session::move_out(Held* held) {
   forget_dropped();
 }
 
-// Leaves everything that the program holds resident, in the arena or out of it: first what is there, so that
-// it is not evicted for the rest, then what is missing, in the order in which it was made.
+// Leaves everything that the program holds resident, in the arena if it fits: first what is there is pinned,
+// so that it is not evicted for the rest, then what is missing is made, in the order of the program. What was
+// made is pinned, so there is less missing each time around.
 void Session::materialize_all() {
-  std::map<std::uint64_t, Held*> resident;
-  std::map<std::uint64_t, Held*> missing;
-  for (Held* held : holders_) {
-    if (held == nullptr) continue;
-    (engine_->defined(held->value) ? resident : missing)[number_of(held->value)] = held;
-  }
-  for (const auto& [number, held] : resident) {
-    try {
-      engine_->pin(held->value);
-    } catch (const OutOfMemory&) {
-      // The engine wanted to settle something else first. It is there all the same.
+  for (;;) {
+    std::map<std::uint64_t, Held*> resident;
+    std::map<std::uint64_t, Held*> missing;
+    for (Held* held : holders_) {
+      if (held == nullptr) continue;
+      (engine_->defined(held->value) ? resident : missing)[number_of(held->value)] = held;
     }
-  }
-  for (const auto& [number, held] : missing) {
-    try {
-      engine_->pin(held->value);
-    } catch (const OutOfMemory&) {
-      // What survives goes to ordinary memory anyway: now rather than later.
-      for (const auto& [other, there] : resident) move_out(there);
-      resident.clear();
-      engine_->pin(held->value);
+    if (missing.empty()) return;
+    for (const auto& [number, held] : resident) {
+      try {
+        engine_->pin(held->value);
+      } catch (const OutOfMemory&) {
+        // The engine wanted to settle something else first.
+      }
     }
-    resident[number] = held;
+    for (const auto& [number, held] : missing) {
+      try {
+        engine_->pin(held->value);
+      } catch (const OutOfMemory&) {
+        // What is there goes to ordinary memory.
+        for (const auto& [other, there] : resident) {
+          if (engine_->defined(there->value)) move_out(there);
+        }
+        resident.clear();
+        engine_->pin(held->value);
+      }
+      resident[number] = held;
+    }
   }
 }
 
