@@ -99,8 +99,9 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
       signature = signature_of(facts, *stack, first);
       estimate = &costs_.of(signature);
       const bool given = next_cost_ < given_costs_.size();
+      const bool given_bytes = given && given_costs_[next_cost_].nbytes >= 0;
       engine_->acquire(acquired_, given ? given_costs_[next_cost_].cost : estimate->cost,
-                       given ? given_costs_[next_cost_].nbytes : estimate->nbytes);
+                       given_bytes ? given_costs_[next_cost_].nbytes : estimate->nbytes);
       acquired = true;
     } catch (const OutOfMemory& error) {
       let_go_of_unlocked_constants();

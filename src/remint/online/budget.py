@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
@@ -52,8 +52,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random.
         seed: for `random` and `sample`.
-        costs: take the cost of each op from this trace, in order, instead of the clock. For experiments that must
-            come out the same each time, and as `remint.simulate` says. Ops beyond the trace are measured.
+        costs: take the cost of each op from this trace (or these seconds), in order, instead of the clock. For
+            experiments that must come out the same each time; with a trace, as `remint.simulate` says. Ops beyond it
+            are measured.
         timeline: keep the bytes in use after each op.
         events: keep the list of what was evicted and made again, by the numbers that tensors have in a recorded trace.
         source_lines: know which line of the program each op came from, for `run.by_op()`. Takes a few microseconds per
@@ -73,7 +74,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         ignore_small: float = 0.0,
         sample: bool = False,
         seed: int = 0,
-        costs: Trace | None = None,
+        costs: Trace | Sequence[float] | None = None,
         timeline: bool = False,
         events: bool = False,
         source_lines: bool = False,
@@ -145,8 +146,10 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         return inside
 
 
-def costs_of(trace: Trace) -> tuple[list[int], list[int]]:
-    """Return the nanoseconds of each op of `trace`, and the bytes that it makes, which decide where they are placed."""
+def costs_of(trace: Trace | Sequence[float]) -> tuple[list[int], list[int]]:
+    """Return the nanoseconds of each op, and the bytes that it makes, which decide where they are placed; or -1."""
+    if not isinstance(trace, Trace):
+        return [round(seconds * 1e9) for seconds in trace], [-1] * len(trace)
     is_op = (trace.kinds >= CALL) & (trace.kinds <= MUTATE)
     made = np.where((trace.aliases == FRESH) | (trace.aliases == ONCE), trace.nbytes, 0)
     up_to = np.concatenate([[0], np.cumsum(made)])[trace.out_offsets]
