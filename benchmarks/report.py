@@ -23,8 +23,8 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(title: str, table: str, *, notes: str = "") -> None:
-    """Print a result and keep it as a dated file, named after the script."""
+def publish(title: str, table: str, *, notes: str = "", name: str = "") -> None:
+    """Print a result and keep it as a dated file, named after the script if it has no name of its own."""
     script = Path(sys.argv[0])
     command = " ".join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
@@ -34,7 +34,7 @@ def publish(title: str, table: str, *, notes: str = "") -> None:
         text += f"\n{notes}\n"
     print(text)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{script.stem}.{today}.md").write_text(text)
+    (RESULTS / f"{name or script.stem}.{today}.md").write_text(text)
 
 
 def _processor() -> str:

@@ -206,6 +206,13 @@ PYBIND11_MODULE(_torch, module) {
   using namespace remint;
   module.doc() = "remint's engine on real tensors. `remint.budget` is the way to use it.";
   module.attr("torch_version") = TORCH_VERSION;
+  py::register_local_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (python_error& error) {
+      error.restore();
+    }
+  });
 
   py::class_<PySession>(module, "Session")
       .def(py::init<Bytes, const std::string&, bool, double, bool, std::uint64_t, bool, bool, bool, bool,

@@ -254,8 +254,8 @@ void Session::look_at(const Operator& op, std::uint32_t argument, std::int32_t e
       same->whole = same->whole && is_whole(tensor, *storage);
     }
     // Weights change at every step. Were they made again from how they were initialised, so would be all of
-    // training.
-    if (same->held != nullptr && impl->requires_grad() && tensor.is_leaf())
+    // training. (In backward, what autograd saved looks like a weight, too.)
+    if (same->held != nullptr && c10::GradMode::is_enabled() && impl->requires_grad() && tensor.is_leaf())
       pin_held(same->held, Why::kParameter);
     if (op.hands_out && same->held != nullptr) pin_held(same->held, Why::kHandedOut);
   }
