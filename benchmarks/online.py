@@ -18,12 +18,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import report
 import torch
-import workloads
 from torch import nn
 
 import remint
+import report
+import workloads
 from remint.online import LiveRun
 
 PERCENT = (90, 80, 70, 60, 50, 40, 30, 20)
