@@ -59,6 +59,7 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
       engine_.release(value_of(trace.args[trace.arg_offsets[event]]));
       break;
     case EventKind::kMark:
+      engine_.mark(event);
       break;
   }
   if (options_.check) engine_.check();

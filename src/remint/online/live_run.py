@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
-from remint.run import Run, Timeline
+from remint.run import Again, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
 
@@ -192,7 +193,12 @@ class LiveRun:
             fragmentation=self.fragmentation,
             failure=self.failure,
             timeline=self.timeline,
+            rematerialized=tuple(Again(row.name, "", row.times, row.seconds, "") for row in self.by_op()),
         )
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write what there is to see of the run to one HTML file; the memory over time needs `timeline=True`."""
+        self.finished().report(path)
 
     def __str__(self) -> str:
         lines = [str(self.finished())]
