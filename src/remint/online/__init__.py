@@ -1,7 +1,8 @@
 """`remint.budget` and what belongs to it: any eager PyTorch program inside a budget that holds."""
 
 from remint.online.budget import budget
+from remint.online.fit import fit
 from remint.online.hatches import evict, is_resident, materialize, pin
 from remint.online.live_run import LiveRun
 
-__all__ = ["LiveRun", "budget", "evict", "is_resident", "materialize", "pin"]
+__all__ = ["LiveRun", "budget", "evict", "fit", "is_resident", "materialize", "pin"]
