@@ -25,7 +25,7 @@ $(VENV)/installed: $(VENV)/tools $(CORE)
 	touch $@
 
 demo: setup
-	$(BIN)/python examples/policies.py
+	$(BIN)/python examples/demo
 
 test: setup sanitize
 	$(BIN)/python -m pytest
