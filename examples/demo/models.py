@@ -100,7 +100,13 @@ class UNet(nn.Module):
 def make(name: str, run: Callable[..., torch.Tensor] = directly) -> tuple[nn.Module, tuple[Any, ...]]:
     """Return a network and a batch, the same every time."""
     torch.manual_seed(0)
+    model = GPT(run) if name == "gpt" else UNet(run)
+    return model, make_batch(name, 8 if name == "gpt" else 4)
+
+
+def make_batch(name: str, size: int) -> tuple[Any, ...]:
+    """Return `size` samples for a network."""
     if name == "gpt":
-        ids = torch.randint(512, (8, 129))
-        return GPT(run), (ids[:, :-1], ids[:, 1:])
-    return UNet(run), (torch.randn(4, 3, 96, 96), torch.randn(4, 3, 96, 96))
+        ids = torch.randint(512, (size, 129))
+        return ids[:, :-1], ids[:, 1:]
+    return torch.randn(size, 3, 96, 96), torch.randn(size, 3, 96, 96)

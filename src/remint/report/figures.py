@@ -26,7 +26,7 @@ def write_figure(path: str | os.PathLike[str], item: Item) -> None:
     from matplotlib.figure import Figure
 
     if isinstance(item, Sweep):
-        figure = _sweep(Figure, sweep_data(item))
+        figure = sweep_figure(sweep_data(item))
     elif isinstance(item, Plan):
         figure = _run(Figure, plan_data(item))
     elif isinstance(item, Trace):
@@ -104,10 +104,13 @@ def _schedule(axes: Any, schedule: dict[str, list[Any]]) -> None:
     axes.legend(fontsize=8)
 
 
-def _sweep(make: Any, charts: list[dict[str, Any]]) -> Any:
+def sweep_figure(charts: list[dict[str, Any]]) -> Any:
+    """Return slowdown against budget as a figure of matplotlib, a panel per trace."""
+    from matplotlib.figure import Figure
+
     columns = min(2, len(charts)) or 1
     rows = -(-len(charts) // columns) or 1
-    figure = make(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
+    figure = Figure(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, chart in zip(axes, charts, strict=False):
         for series in chart["series"]:
