@@ -21,6 +21,7 @@ class Browser:
     def __init__(self, width: int = 1280, height: int = 900) -> None:
         assert BINARY is not None, "no chromium"
         self.errors: list[str] = []
+        self._width = width
         self._next = 0
         self._pending = b""
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -69,8 +70,9 @@ class Browser:
     def hover(self, x: float, y: float) -> None:
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def screenshot(self, path: Path, *, full: bool = False) -> None:
-        data = self._call("Page.captureScreenshot", captureBeyondViewport=full)["data"]
+    def screenshot(self, path: Path, *, height: int) -> None:
+        clip = {"x": 0, "y": 0, "width": self._width, "height": height, "scale": 1}
+        data = self._call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
         path.write_bytes(base64.b64decode(data))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:

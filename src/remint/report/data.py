@@ -93,6 +93,7 @@ def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
     nbytes: list[int] = [used]
     schedule: dict[str, list[Any]] = {"op": [], "begin": [], "end": [], "again": []}
     runs = [0] * len(graph.ops)
+    marks: list[list[Any]] = []
     for step in plan.steps:
         if not isinstance(step, Compute):
             used -= resident.pop(step.value)
@@ -103,6 +104,8 @@ def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
         for value, size in op.outputs.items():
             used += size if value not in resident else 0
             resident[value] = size
+        if not marks and op.source.startswith("backward of "):
+            marks.append([now, "backward"])
         for column, entry in zip(schedule.values(), (step.op, now, now + op.cost, runs[step.op] > 0), strict=True):
             column.append(entry)
         times.append(now)
@@ -123,7 +126,7 @@ def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
         "slowdown": 1 + plan.overhead,
         "times": sum(runs) - len(runs),
         "failure": None,
-        "marks": [],
+        "marks": marks,
         "line": _line(np.array(times), np.array(nbytes, dtype=np.int64)),
         "end": now,
         "schedule": schedule,

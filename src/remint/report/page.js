@@ -50,7 +50,7 @@ function showTip(event, html) {
 class Chart {
   constructor(parent, { height, x, y, xLabel, yLabel, formatX, formatY, binaryY, draw, hover, view }) {
     Object.assign(this, { height, x, y, xLabel, yLabel, formatX, formatY, binaryY, drawInside: draw, hover, view });
-    this.margin = { left: 74, right: 14, top: 18, bottom: 40 };
+    this.margin = { left: 74, right: 30, top: 18, bottom: 40 };
     this.canvas = el("canvas");
     parent.append(this.canvas);
     view?.charts.push(this);
@@ -301,7 +301,7 @@ function sweepChart(parent, sweep) {
   const low = Math.min(...xs), high = Math.max(...xs), pad = (high - low || 1) * .04;
   let near = null;
   const chart = new Chart(node, {
-    height: 400, x: [low - pad, high + pad], y: [1, 1 + Math.max(.05, ...ok.map(p => p.slowdown - 1)) * 1.08],
+    height: 400, x: [low - pad, high + pad], y: [1, 1 + Math.min(1.6, Math.max(.05, ...ok.map(p => p.slowdown - 1))) * 1.08],  // beyond is not worth the room
     xLabel: sweep.percent ? "budget, percent of the peak without one" : "budget", yLabel: "slowdown", formatX: format, formatY: v => `${trim(v.toFixed(2))}×`,
     draw(chart, pen) {
       sweep.series.forEach((s, k) => {
