@@ -331,7 +331,7 @@ void Engine::run_with_room(Run&& run) {
     } catch (const OutOfMemory& error) {
       last_refused_ = error.requested;
       free_running_blocks();
-      if (!make_room(error.requested) && !relax_waiting_frames()) throw;
+      if (!make_room(error.at_once) && !relax_waiting_frames()) throw;
     }
   }
 }

@@ -11,12 +11,14 @@ namespace remint {
 // Nothing evictable is left, and the request still does not fit.
 class OutOfMemory : public std::runtime_error {
  public:
-  OutOfMemory(Bytes requested, Bytes used, Bytes budget)
+  OutOfMemory(Bytes requested, Bytes running, Bytes used, Bytes budget)
       : std::runtime_error("a request of " + std::to_string(requested) +
                            " bytes does not fit: " + std::to_string(used) + " of " + std::to_string(budget) +
                            " bytes are in use and nothing more can be evicted"),
-        requested(requested) {}
+        requested(requested),
+        at_once(requested + running) {}
   Bytes requested;
+  Bytes at_once;  // with what the same op had been given before
 };
 
 // More time went into rematerialization than the caller allows.

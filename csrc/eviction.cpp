@@ -148,7 +148,11 @@ void Engine::evict_for(Bytes nbytes) {
   statistics_.searching +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started)
           .count();
-  if (victims_.empty()) throw OutOfMemory(nbytes, memory_->used(), memory_->budget());
+  if (victims_.empty()) {
+    Bytes running = 0;
+    for (const auto& [block, taken] : running_) running += memory_->footprint(taken);
+    throw OutOfMemory(nbytes, running, memory_->used(), memory_->budget());
+  }
   for (std::size_t i = 0; i < victims_.size(); ++i) {
     // Evicting one can free another for good.
     if (records_.storage(victims_[i]).in_use && records_.storage(victims_[i]).resident) evict(victims_[i]);

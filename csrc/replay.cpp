@@ -34,7 +34,7 @@ void Engine::drive() {
       frames_.pop_back();
       if (statistics_.rematerialized > options_.max_rematerialized) throw Thrash();
       if (!options_.reference && statistics_.num_rematerializations > limit) {
-        throw OutOfMemory(last_refused_, memory_->used(), memory_->budget());
+        throw OutOfMemory(last_refused_, 0, memory_->used(), memory_->budget());
       }
     }
   } catch (...) {

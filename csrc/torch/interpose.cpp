@@ -7,10 +7,15 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <mutex>
+#include <new>
+#include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "session.h"
@@ -47,13 +52,36 @@ class BudgetAllocator final : public c10::Allocator {
 };
 
 void boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const Call call{op, keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey)};
   if (Session* session = current_session()) {
-    session->run(op, keys, stack);
+    session->run(call, stack);
     return;
   }
   c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  call(stack);
 }
+
+// Kernels of other layouts stand above kKey: what they are called with never comes there. This one takes the
+// place of such a kernel.
+class OfAnotherLayout final : public c10::OperatorKernel {
+ public:
+  explicit OfAnotherLayout(c10::SafeKernelFunction kernel) : kernel_(std::move(kernel)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const Call call{op, keys, &kernel_};
+    if (Session* session = current_session()) {
+      session->run(call, stack);
+    } else {
+      call(stack);
+    }
+  }
+
+ private:
+  c10::SafeKernelFunction kernel_;
+};
+
+constexpr c10::DispatchKey kOtherLayouts[] = {
+    c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::NestedTensorCPU,
+    c10::DispatchKey::QuantizedCPU, c10::DispatchKey::MkldnnCPU};
 
 std::vector<c10::RegistrationHandleRAII>& handles() {
   static auto* all = new std::vector<c10::RegistrationHandleRAII>();
@@ -76,6 +104,31 @@ void interpose(const c10::OperatorHandle& op) {
       "remint"));
 }
 
+struct ByName {
+  using Key = std::pair<c10::OperatorName, c10::DispatchKey>;
+  bool operator()(const Key& a, const Key& b) const {
+    return std::tie(a.first.name, a.first.overload_name, a.second) <
+           std::tie(b.first.name, b.first.overload_name, b.second);
+  }
+};
+
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+void interpose_other_layouts(const c10::OperatorHandle& op) {
+  static auto* done = new std::set<std::pair<c10::OperatorName, c10::DispatchKey>, ByName>();
+  for (c10::DispatchKey key : kOtherLayouts) {
+    if (!op.hasKernelForDispatchKey(key) || !done->emplace(op.operator_name(), key).second) continue;
+    handles().push_back(c10::Dispatcher::singleton().registerImpl(
+        op.operator_name(), key,
+        c10::KernelFunction::makeFromBoxedFunctor(
+            std::make_unique<OfAnotherLayout>(op.getComputedKernelForDispatchKey(key))),
+        std::nullopt, nullptr, "remint"));
+  }
+}
+
 // Ops can be registered at any time. Their kernels come after their names, so it is the next budget that
 // looks.
 std::atomic<bool> any_new{true};
@@ -86,15 +139,33 @@ class Listener final : public c10::OpRegistrationListener {
   void onOperatorDeregistered(const c10::OperatorHandle&) override {}
 };
 
+// In a forked child only the thread that forked goes on. A session that another thread was in the middle of
+// stays as it was then, locked for ever: the child leaves it. Deleters do not wait for the lock.
+void after_fork_in_child() {
+  new (&newest_mutex()) std::mutex();
+  for (const std::weak_ptr<Session>& one : entered()) {
+    const std::shared_ptr<Session> session = one.lock();
+    if (session == nullptr || session->at_rest()) continue;
+    mine.reset();
+    c10::impl::tls_set_dispatch_key_included(kKey, false);
+  }
+}
+
 }  // namespace
 
 void interpose_all() {
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   if (!any_new.exchange(false)) return;
+  // Taking the place of a kernel is meant; PyTorch would warn.
+  Silence silence;
+  c10::WarningUtils::WarningHandlerGuard silent(&silence);
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (auto op = dispatcher.findSchema(name)) interpose(*op);
+    if (auto op = dispatcher.findSchema(name)) {
+      interpose(*op);
+      interpose_other_layouts(*op);
+    }
   }
 }
 
@@ -106,6 +177,7 @@ void install() {
     handles().push_back(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
     handles().push_back(c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&boxed>(), "remint"));
+    pthread_atfork(nullptr, nullptr, &after_fork_in_child);
   });
   interpose_all();
 }

@@ -29,9 +29,13 @@ void raise_budget_error(const std::string& message, Bytes min_budget) {
 
 namespace {
 
-Held* held_of(const at::Tensor& tensor) {
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return nullptr;
-  const c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+Held* held_of(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = storage_of(tensor);
   return storage == nullptr ? nullptr : holder_of(storage);
 }
 
@@ -170,6 +174,15 @@ PYBIND11_MODULE(_torch, module) {
       .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"));
 
   module.def("inside", [] { return current_session() != nullptr; });
+  // Whether this thread's operator calls go unseen from now on; returns whether they did before.
+  module.def(
+      "hide",
+      [](bool hidden) {
+        const bool before = c10::impl::tls_is_dispatch_key_excluded(kKey);
+        c10::impl::tls_set_dispatch_key_excluded(kKey, hidden);
+        return before;
+      },
+      py::arg("hidden"));
   module.def(
       "is_held", [](const at::Tensor& tensor) { return held_of(tensor) != nullptr; }, py::arg("tensor"));
   module.def(
@@ -191,6 +204,10 @@ PYBIND11_MODULE(_torch, module) {
       "before_write",
       [](const at::Tensor& tensor) {
         with_held(tensor, [](Held* held) { return held->session->before_write(held), true; }, true);
+        py::gil_scoped_release nogil;
+        if (Session* session = current_session()) {
+          if (const c10::StorageImpl* storage = storage_of(tensor)) session->before_write(storage);
+        }
       },
       py::arg("tensor"));
   module.def(

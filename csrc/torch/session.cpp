@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <string>
 
 namespace remint {
 namespace {
@@ -22,6 +24,28 @@ bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage) {
          tensor.nbytes() == storage.nbytes();
 }
 
+// Whether every tensor on the stack that is on `storage` is all of it.
+bool covered(const torch::jit::Stack& stack, std::size_t first, const c10::StorageImpl& storage) {
+  bool all = true;
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
+      if (!tensor.defined() || !is_plain(tensor)) return;
+      if (tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() != &storage) return;
+      all = all && is_whole(tensor, storage);
+    });
+  }
+  return all;
+}
+
+// Where a seeded op takes its random numbers from.
+at::Generator generator_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {
+  if (op.generator >= 0) {
+    const c10::IValue& argument = stack[first + static_cast<std::size_t>(op.generator)];
+    if (argument.isGenerator()) return argument.toGenerator();
+  }
+  return at::detail::getDefaultCPUGenerator();
+}
+
 std::uint64_t signature_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {
   std::uint64_t hash = reinterpret_cast<std::uintptr_t>(&op);
   for (std::size_t i = first; i < stack.size(); ++i) {
@@ -36,17 +60,16 @@ std::uint64_t signature_of(const Operator& op, const torch::jit::Stack& stack, s
 
 }  // namespace
 
-void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const Operator& facts = operator_facts(op);
-  const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+void Session::run(const Call& call, torch::jit::Stack* stack) {
+  const Operator& facts = operator_facts(call.op);
   c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   if (facts.view) {
-    op.redispatchBoxed(below, stack);
+    call(stack);
     return;
   }
   std::unique_lock<std::recursive_mutex> lock(mutex_);
   if (busy_ || closed_) {
-    op.redispatchBoxed(below, stack);
+    call(stack);
     return;
   }
   const Clock::time_point entered = Clock::now();
@@ -64,31 +87,35 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   current_ = &facts;
   CostEstimates::Estimate* estimate = nullptr;
   std::unique_ptr<Recipe> recipe;
-  try {
-    look_at(facts, *stack, first);
-    prepare_writes(facts);
-    estimate = &costs_.of(signature_of(facts, *stack, first));
-    engine_->acquire(acquired_, estimate->cost, estimate->nbytes);
-  } catch (const OutOfMemory& error) {
-    let_go_of_unlocked_constants();
-    forget_dropped();
-    fail(error);
-  } catch (...) {
-    let_go_of_unlocked_constants();
-    forget_dropped();
-    throw;
+  for (bool acquired = false; !acquired;) {
+    try {
+      look_at(facts, *stack, first);
+      if (call.kernel != nullptr) recordable_ = false;
+      prepare_writes(facts);
+      estimate = &costs_.of(signature_of(facts, *stack, first));
+      engine_->acquire(acquired_, estimate->cost, estimate->nbytes);
+      acquired = true;
+    } catch (const OutOfMemory& error) {
+      let_go_of_unlocked_constants();
+      forget_dropped();
+      if (!options_.spill || !spill_resident(error.at_once)) fail(error);
+    } catch (...) {
+      let_go_of_unlocked_constants();
+      forget_dropped();
+      throw;
+    }
   }
   let_go_of_unlocked_constants();
   Nanoseconds cost = 0;
   try {
-    recipe = write_recipe(facts, below, *stack, first);
+    recipe = write_recipe(facts, call.keys, *stack, first);
     const Nanoseconds searching = engine_->statistics().searching;
     const Clock::time_point started = Clock::now();
     bookkeeping_ += std::chrono::duration_cast<std::chrono::nanoseconds>(started - entered).count();
-    run_kernel(facts, below, stack, first);
+    run_kernel(facts, call, stack, first);
     cost = since(started) - (engine_->statistics().searching - searching);
   } catch (...) {
-    after_failure();
+    after_failure(facts, std::move(recipe));
     throw;
   }
   const Clock::time_point left = Clock::now();
@@ -107,33 +134,44 @@ void Session::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   bookkeeping_ += since(left);
 }
 
-// Runs the kernel. If it runs out of memory before it has written anything, everything else makes room and it
-// is tried once more.
-void Session::run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
-                         std::size_t first) {
+// Runs the kernel. If it runs out of memory before it has written anything that stays, everything else makes
+// room and it is tried again.
+void Session::run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first) {
   const bool tight = 2 * engine_->memory().used() > options_.budget;
-  const bool again = tight && !op.writes_any && op.statistics < 0 && recordable_;
-  if (!again) {
-    op.handle.redispatchBoxed(keys, stack);
+  std::unique_ptr<RandomState> random;
+  at::Generator generator;
+  if (tight && op.seeded) {
+    generator = generator_of(op, *stack, first);
+    random = RandomState::of(generator);
+  }
+  if (!tight || op.writes_any || !recordable_ || (op.seeded && random == nullptr)) {
+    call(stack);
     return;
   }
   const torch::jit::Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
-  std::unique_ptr<RandomState> random;
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  if (op.seeded && op.generator < 0) random = RandomState::of(generator);
+  // Batch norm may write its running statistics before it asks for memory the last time.
+  std::vector<std::pair<c10::StorageImpl*, std::string>> statistics;
+  for (const Touched& touched : touched_) {
+    if (touched.write != Operator::Write::kSideEffect) continue;
+    const auto* bytes = static_cast<const char*>(touched.storage->_mutable_data_ptr_no_checks().get());
+    statistics.emplace_back(touched.storage, std::string(bytes, touched.storage->nbytes()));
+  }
   Bytes refused = 0;
-  for (retry_ = op.generator < 0;;) {
+  for (retry_ = true;;) {
     try {
-      op.handle.redispatchBoxed(keys, stack);
+      call(stack);
       retry_ = false;
       return;
     } catch (const OutOfMemory& error) {
-      refused = error.requested;
+      refused = error.at_once;
     } catch (...) {
       retry_ = false;
       throw;
     }
     keep_running({});
+    for (const auto& [storage, bytes] : statistics) {
+      std::memcpy(storage->_mutable_data_ptr_no_checks().get(), bytes.data(), bytes.size());
+    }
     if (random != nullptr)
       random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
     stack->resize(std::min(stack->size(), first));
@@ -303,10 +341,7 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
   recipe->local_keys = c10::impl::tls_local_dispatch_key_set();
   recipe->grad_mode = c10::GradMode::is_enabled();
   if (op.seeded) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    if (op.generator >= 0 && stack[first + static_cast<std::size_t>(op.generator)].isGenerator()) {
-      generator = stack[first + static_cast<std::size_t>(op.generator)].toGenerator();
-    }
+    at::Generator generator = generator_of(op, stack, first);
     recipe->random = RandomState::of(generator);
     if (recipe->random == nullptr) {
       // The op reads a state we cannot save.
@@ -421,16 +456,13 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   engine_->commit(description_, blocks_, outputs_);
   if (recorded) {
     recipe.release();
+    hold_written(op);
+    // An `out` that the kernel made smaller was not overwritten whole: what is left of it is in no recipe.
     for (const Touched& touched : touched_) {
-      if (touched.output == kNone) continue;
-      const ValueId value = outputs_[touched.output];
-      set_holder(touched.held->value, nullptr);
-      touched.held->value = value;
-      touched.held->made_by = &op;
-      touched.held->why = Why::kNone;
-      set_holder(value, touched.held);
-      // The tensor's old name and its new one are the same to the program.
-      engine_->release(value);
+      if (touched.output != kNone && touched.write == Operator::Write::kOverwrites &&
+          !covered(stack, first, *touched.storage)) {
+        pin_held(touched.held, Why::kNoRecipe);
+      }
     }
     for (std::size_t k = 0; k < fresh_.size(); ++k) {
       void* address = fresh_[k].storage->_mutable_data_ptr_no_checks().get();
@@ -447,12 +479,38 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   return nbytes;
 }
 
-// The kernel failed. What it was about to write in place is taken to be as before.
-void Session::after_failure() {
-  keep_running({});
-  engine_->abandon();
+// What the op wrote in place has a new value; the program's tensors move along.
+void Session::hold_written(const Operator& op) {
   for (const Touched& touched : touched_) {
-    if (touched.write != Operator::Write::kNo && touched.held != nullptr) engine_->evict_value(touched.value);
+    if (touched.output == kNone) continue;
+    const ValueId value = outputs_[touched.output];
+    set_holder(touched.held->value, nullptr);
+    touched.held->value = value;
+    touched.held->made_by = &op;
+    touched.held->why = Why::kNone;
+    set_holder(value, touched.held);
+    // The tensor's old name and its new one are the same to the program.
+    engine_->release(value);
+  }
+}
+
+// The kernel failed, maybe in the middle of writing: what it was to write is as it left it, and cannot be
+// made again.
+void Session::after_failure(const Operator& op, std::unique_ptr<Recipe> recipe) {
+  keep_running({});
+  if (recipe == nullptr || description_.outputs.empty()) {
+    engine_->abandon();
+    forget_dropped();
+    return;
+  }
+  forget_dropped();
+  description_.cost = 1;
+  description_.tag = reinterpret_cast<std::uintptr_t>(recipe.release());
+  blocks_.assign(description_.outputs.size(), kNone);
+  engine_->commit(description_, blocks_, outputs_);
+  hold_written(op);
+  for (const Touched& touched : touched_) {
+    if (touched.output != kNone) pin_held(touched.held, Why::kNoRecipe);
   }
   forget_dropped();
 }

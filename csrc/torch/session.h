@@ -36,6 +36,20 @@ namespace remint {
 
 class Session;
 
+// How an operator call goes on: to the kernels below, or to a kernel of another layout that was in its place.
+struct Call {
+  const c10::OperatorHandle& op;
+  c10::DispatchKeySet keys;
+  const c10::SafeKernelFunction* kernel = nullptr;
+  void operator()(torch::jit::Stack* stack) const {
+    if (kernel == nullptr) {
+      op.redispatchBoxed(keys, stack);
+    } else {
+      kernel->callBoxed(op, keys, stack);
+    }
+  }
+};
+
 // Why a storage is pinned, as far as the session itself decided it.
 enum class Why : std::uint8_t { kNone, kNoRecipe, kParameter, kHandedOut, kAsked };
 
@@ -72,9 +86,11 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   // OutOfMemory, after which the session is closed all the same.
   void close();
   bool closed() const { return closed_; }
+  // Whether no other thread is in the middle of something here.
+  bool at_rest() { return std::unique_lock<std::recursive_mutex>(mutex_, std::try_to_lock).owns_lock(); }
 
   // An operator call of the program.
-  void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  void run(const Call& call, torch::jit::Stack* stack);
 
   // Memory for a thread inside the budget.
   c10::DataPtr allocate(std::size_t nbytes);
@@ -87,6 +103,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void materialize(Held* held);
   void pin(Held* held, Why why);
   void before_write(Held* held);
+  void before_write(const c10::StorageImpl* elsewhere);
   bool is_resident(Held* held);
   bool evict(Held* held);
 
@@ -160,8 +177,9 @@ class Session final : public Device, public std::enable_shared_from_this<Session
                                        const torch::jit::Stack& stack, std::size_t first);
   Bytes commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
                std::size_t first, Nanoseconds cost);
-  void run_kernel(const Operator& op, c10::DispatchKeySet keys, torch::jit::Stack* stack, std::size_t first);
-  void after_failure();
+  void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
+  void hold_written(const Operator& op);
+  void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);
   void adopt_loose(Touched& touched);
@@ -179,7 +197,9 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void move_out(Held* held);
   [[noreturn]] void fail(const OutOfMemory& error);
   std::string why_pinned(StorageId storage) const;
+  void warn_of_spilling();
   c10::DataPtr spill(std::size_t nbytes);
+  bool spill_resident(Bytes nbytes);
 
   const SessionOptions options_;
   std::recursive_mutex mutex_;

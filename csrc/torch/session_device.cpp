@@ -237,16 +237,49 @@ void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
   statistics.rematerialized += op.cost;
 }
 
+void Session::warn_of_spilling() {
+  if (warned_) return;
+  warned_ = true;
+  TORCH_WARN("remint: the budget cannot hold what ", current_ != nullptr ? current_->name : "the program",
+             " asks for; what does not fit is taken from ordinary memory from here on (overflow=\"spill\"). "
+             "run.spilled_bytes says how much.");
+}
+
 c10::DataPtr Session::spill(std::size_t nbytes) {
-  if (!warned_) {
-    warned_ = true;
-    TORCH_WARN(
-        "remint: the budget cannot hold what ", current_ != nullptr ? current_->name : "the program",
-        " asks for; what does not fit is taken from ordinary memory from here on (overflow=\"spill\"). "
-        "run.spilled_bytes says how much.");
-  }
+  warn_of_spilling();
   spilled_ += static_cast<Bytes>(nbytes);
   return ordinary_allocator()->allocate(nbytes);
+}
+
+// Moves what is resident to ordinary memory, what is pinned first, until `nbytes` are free. No kernel is
+// running, and nothing may point to a Held. False if there is nothing left to move.
+bool Session::spill_resident(Bytes nbytes) {
+  warn_of_spilling();
+  std::vector<Held*> candidates;
+  const Records& records = engine_->records();
+  auto storage_of = [&](const Held* held) -> const Storage& {
+    return records.storage(records.value(held->value).storage);
+  };
+  for (Held* held : holders_) {
+    if (held == nullptr || !engine_->defined(held->value)) continue;
+    const Storage& storage = storage_of(held);
+    if (storage.block != kNone && !storage.fixed && storage.locks == 0) candidates.push_back(held);
+  }
+  std::sort(candidates.begin(), candidates.end(), [&](const Held* a, const Held* b) {
+    const Storage& s = storage_of(a);
+    const Storage& t = storage_of(b);
+    if (s.pinned != t.pinned) return s.pinned;
+    return s.nbytes != t.nbytes ? s.nbytes > t.nbytes : a->value < b->value;
+  });
+  Bytes moved = 0;
+  for (Held* held : candidates) {
+    if (moved >= nbytes) break;
+    const Bytes size = storage_of(held).nbytes;
+    move_out(held);
+    moved += size;
+  }
+  spilled_ += moved;
+  return moved > 0;
 }
 
 }  // namespace remint

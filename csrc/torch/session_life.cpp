@@ -197,6 +197,21 @@ void Session::before_write(Held* held) {
   forget_dropped();
 }
 
+void Session::before_write(const c10::StorageImpl* elsewhere) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (closed_ || busy_) return;
+  settle();
+  auto known = constants_.find(elsewhere);
+  if (known == constants_.end()) return;
+  try {
+    Working working(busy_);
+    engine_->before_write(known->second);
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  forget_dropped();
+}
+
 bool Session::is_resident(Held* held) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   return closed_ || engine_->defined(held->value);
@@ -233,24 +248,27 @@ void Session::move_out(Held* held) {
   forget_dropped();
 }
 
-// Leaves everything that the program holds resident, in the arena or out of it.
+// Leaves everything that the program holds resident, in the arena if it fits. To make one, another one may be
+// evicted; but what was made is pinned, so there are fewer each time around.
 void Session::materialize_all() {
-  for (std::size_t id = 0; id < holders_.size(); ++id) {
-    Held* held = holders_[id];
-    if (held == nullptr || engine_->defined(held->value)) continue;
-    try {
-      engine_->materialize(held->value);
-    } catch (const OutOfMemory&) {
-      // What survives goes to ordinary memory anyway: now rather than later.
-      for (std::size_t other = 0; other < holders_.size(); ++other) {
-        if (other != id && holders_[other] != nullptr && engine_->defined(holders_[other]->value)) {
-          move_out(holders_[other]);
+  for (bool any = true; any;) {
+    any = false;
+    for (std::size_t id = 0; id < holders_.size(); ++id) {
+      Held* held = holders_[id];
+      if (held == nullptr || engine_->defined(held->value)) continue;
+      any = true;
+      try {
+        engine_->pin(held->value);
+      } catch (const OutOfMemory&) {
+        // What is there goes to ordinary memory.
+        for (std::size_t other = 0; other < holders_.size(); ++other) {
+          if (other != id && holders_[other] != nullptr && engine_->defined(holders_[other]->value)) {
+            move_out(holders_[other]);
+          }
         }
+        engine_->pin(held->value);
       }
-      engine_->materialize(held->value);
     }
-    // It must not be evicted again for the next one.
-    move_out(held);
   }
 }
 

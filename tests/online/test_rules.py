@@ -301,4 +301,4 @@ print(hwm() - before)
 
 def test_the_wall_from_outside():
     out = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, check=True).stdout
-    assert int(out) <= (48 + 16) * 2**20, f"RSS grew by {int(out) / 2**20:.1f} MiB in a budget of 48 MiB"
+    assert int(out) <= (48 + 4) * 2**20, f"RSS grew by {int(out) / 2**20:.1f} MiB in a budget of 48 MiB"

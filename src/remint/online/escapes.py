@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from remint.online import _extension
+from remint.online import _extension, inductor
 
 # On torch.Tensor: these give the address away ...
 _KEEP = (
@@ -43,6 +43,7 @@ def watch() -> None:
         _open += 1
         if _open > 1:
             return
+        inductor.watch()
         module = _extension.load()
         pin = functools.partial(module.pin, asked=False)
         for names, prepare in ((_KEEP, pin), (_READ, module.materialize)):
@@ -61,6 +62,7 @@ def unwatch() -> None:
         _open -= 1
         if _open > 0:
             return
+        inductor.unwatch()
         for name, method in _before.items():
             if method is _missing:
                 delattr(torch.Tensor, name)
