@@ -50,6 +50,8 @@ bench: setup
 	$(BIN)/python benchmarks/coop_figures.py
 	$(BIN)/python benchmarks/largest_input.py
 	$(BIN)/python benchmarks/overhead_per_op.py
+	$(BIN)/python benchmarks/dtr_against_optimal.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
 	$(BIN)/python benchmarks/planning_table.py build/graphs/*.graph -o build/planning.json --auto-limit 30 --time-limit 10
 	$(BIN)/python benchmarks/planning_table.py --render build/planning.json

@@ -116,7 +116,7 @@ def report(path: Path, folder: Path) -> None:
         "U-Net, simulated": remint.simulate(
             trace_from_graph(graph)[0], budget=budget, policy="coop", memory="arena", blocks=True
         ),
-        "U-Net, planned": remint.plan(graph, budget, time_limit=10),
+        "U-Net, planned": remint.plan(graph, budget, time_limit=5),
     }
     items |= {f"{file.stem}, remint online": remint.Run.load(file) for file in sorted(folder.glob("*.json"))}
     write_html(path, items, title="remint demo")
