@@ -49,6 +49,7 @@ def test_a_trace_in_a_budget(files: Path, capsys: pytest.CaptureFixture[str]) ->
     ("arguments", "message"),
     [
         (["none.json"], "none.json: No such file"),
+        (["damaged.plan"], "damaged.plan says it is a remint.plan file, but is damaged"),
         (["bad.json"], "is no run, plan, graph, trace or sweep"),
         (["step.trace", "-o", "page.docx"], ".docx: a report is a .html"),
         (["step.trace", "run.json", "-o", "two.png"], "shows one item, not 2"),
@@ -60,6 +61,7 @@ def test_mistakes_get_one_line(
     files: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files / "bad.json").write_text("{}")
+    (files / "damaged.plan").write_text('{"format": "remint.plan", "version": 1}')
     places = [str(files / a) if "." in a else a for a in arguments]
     assert main(["report", *places, *([] if "-o" in arguments else ["-o", str(files / "out.html")])]) == 2
     err = capsys.readouterr().err

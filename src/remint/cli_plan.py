@@ -67,7 +67,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run_plan(options: argparse.Namespace) -> int:
     """Plan, or compare planners; return an exit code."""
-    graph = Graph.load(options.graph)
+    graph = _load(options.graph)
     budgets = [parse_budget(b, peak_bytes=graph.peak_bytes) for b in options.budget.split(",")]
     say = print if options.json != "-" else _nothing
     say(
@@ -107,6 +107,13 @@ def run_plan(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_json(options.json, rows)
     return code
+
+
+def _load(path: Path) -> Graph:
+    try:
+        return Graph.load(path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: {error}; write it again with `remint capture`") from error
 
 
 def _nothing(*words: object) -> None:

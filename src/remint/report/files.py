@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from remint.graph import Graph
 from remint.plan import Plan
@@ -73,6 +74,13 @@ def load_item(path: str) -> Item:
     if isinstance(data, list) and data and all(isinstance(row, dict) and "policy" in row for row in data):
         return Sweep(data)
     kind = data.get("format") if isinstance(data, dict) else None
+    try:
+        return _item(path, kind, data)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} says it is a {kind} file, but is damaged: {error!r}") from error
+
+
+def _item(path: str, kind: str | None, data: dict[str, Any]) -> Item:
     if kind == "remint.run":
         return Run.from_json(data)
     if kind == "remint.plan":
