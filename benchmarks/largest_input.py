@@ -40,7 +40,7 @@ def main() -> None:
                 name,
                 format_bytes(free.peak_bytes),
                 str(base),
-                str(last.size),
+                f"at least {last.size}" if last.size == sizes[-1] else str(last.size),
                 f"{last.size / base:.1f}x",
                 f"{first.throughput / last.throughput:.2f}x",
                 f"{last.slowdown:.2f}x",

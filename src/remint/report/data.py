@@ -174,7 +174,8 @@ def sweep_data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for policy, found in policies.items():
             points = sorted((_point(row, percent=percent) for row in found), key=lambda p: float(p["x"]))
             bad = [row for row in found if row["status"] != "ok"]
-            ends = f"{bad[0]['status']} at {max((r['budget'] for r in bad), key=_number)}" if bad else ""
+            last = max(bad, key=lambda row: int(row["budget_bytes"]), default=None)
+            ends = "" if last is None else f"{last['status']} at {last['budget']}"
             series.append({"name": policy, "planner": policy.startswith("plan: "), "points": points, "ends": ends})
         charts.append({"name": trace, "percent": percent, "series": series})
     return charts
@@ -182,16 +183,12 @@ def sweep_data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _point(row: Mapping[str, Any], *, percent: bool) -> dict[str, Any]:
     return {
-        "x": _number(row["budget"]) if percent else row["budget_bytes"],
+        "x": float(row["budget"].rstrip("%")) if percent else row["budget_bytes"],
         "slowdown": row["slowdown"] if row["status"] == "ok" else None,
         "peak": row["peak_bytes"],
         "budget": row["budget_bytes"],
         "times": row["num_rematerializations"],
     }
-
-
-def _number(budget: Any) -> float:
-    return float(str(budget).rstrip("%")) if str(budget).rstrip("%").replace(".", "", 1).isdigit() else 0.0
 
 
 def _again(rows: Sequence[Again]) -> dict[str, Any]:

@@ -19,12 +19,9 @@ _MIB = 2.0**20
 def write_figure(path: str | os.PathLike[str], item: Item) -> None:
     """Write the picture of a run (memory, arena), a plan (memory, schedule) or a sweep; the name says the format."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError as error:
         raise ValueError("static pictures need matplotlib: pip install matplotlib, or write a .html file") from error
-    matplotlib.use("Agg", force=False)
-    from matplotlib.figure import Figure
-
     if isinstance(item, Sweep):
         figure = sweep_figure(sweep_data(item))
     elif isinstance(item, Plan):
