@@ -1,8 +1,8 @@
 """README and docs are run: every code block, every command, every link.
 
 The blocks of one document run in order, in a folder of their own in which `train.py` (a block of getting_started.md),
-`step.trace` and `step.graph` lie, and with the names `model`, `x`, `target` and `optimizer`. A block may be marked
-`not-run`; there are few.
+`step.trace` and `step.graph` lie, and with the names `remint`, `model`, `x`, `target` and `optimizer`. A block may be
+marked `not-run`; there are few.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import remint
 from remint import Graph, generators
 from remint.cli import main
 
@@ -66,7 +67,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     model = module["Net"]()
     x = torch.randn(256, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return {"__name__": "document", "model": model, "x": x, "target": x, "optimizer": optimizer}
+    return {"__name__": "document", "remint": remint, "model": model, "x": x, "target": x, "optimizer": optimizer}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)

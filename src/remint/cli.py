@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from remint import cli_plan, cli_report, cli_run, cli_simulate
+from remint import cli_fit, cli_plan, cli_report, cli_run, cli_simulate
 from remint.cli_output import EXAMPLES
 from remint.errors import BudgetError
 
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     cli_run.add_commands(commands)
+    cli_fit.add_commands(commands)
     cli_plan.add_commands(commands)
     cli_simulate.add_commands(commands)
     cli_report.add_commands(commands)
