@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from remint import Run, TraceBuilder, generators, policy_names, simulate
-from remint.blocks import Rectangle
+from remint.blocks import BlockLog, Rectangle
 from remint.trace import Trace
 
 pytestmark = pytest.mark.core
@@ -87,3 +87,12 @@ def test_rematerializations_are_explained() -> None:
     assert sum(row.times for row in run.rematerialized) == run.num_rematerializations
     assert sum(row.seconds for row in run.rematerialized) == pytest.approx(run.rematerialized_seconds)
     assert all(row.why for row in run.rematerialized)
+
+
+def test_bytes_of_no_op_are_seen_until_the_end() -> None:
+    times, none = np.array([0.0, 1.0, 2.0]), np.full(3, -1)
+    log = BlockLog(times, "AAF", none, none, np.array([0, 64, 0]), np.array([64, 128, 64]), ())
+    gone, kept = log.rectangles()
+    assert (gone.address, gone.ending) == (0, "given back")
+    assert (kept.address, kept.nbytes, kept.ending) == (64, 128, "end")
+    assert log.memory().resident.tolist()[-1] == 128

@@ -86,10 +86,7 @@ class BlockLog:
         now = 0.0
         for change, now, slot, label, address, nbytes in self._rows():
             walk.step(change, now, slot, label, address, nbytes)
-        for slot in list(walk.placed):
-            walk.finish(slot, now, "end")
-        for slot in list(walk.away):
-            walk.come_back(slot, now, "end")
+        walk.end(now)
         return walk.done
 
     def memory(self) -> MemoryLine:
@@ -164,6 +161,15 @@ class _Walk:
         elif change in _ENDINGS:
             self._ended(change, now, slot)
         self._just_made = slot if change == MADE else -1
+
+    def end(self, now: float) -> None:
+        for slot in list(self.placed):
+            self.finish(slot, now, "end")
+        for slot in list(self.away):
+            self.come_back(slot, now, "end")
+        # Bytes that a program took outside of any op, and still has.
+        for address, (begin, nbytes) in self._running.items():
+            self.done.append(Rectangle(begin, now, address, nbytes, "scratch", "end", -1, -1))
 
     def finish(self, slot: int, now: float, ending: Ending) -> Rectangle | None:
         held = self.placed.pop(slot, None)
