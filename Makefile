@@ -25,7 +25,7 @@ $(VENV)/installed: $(VENV)/tools $(CORE)
 	touch $@
 
 demo: setup
-	$(BIN)/python examples/policies.py
+	$(BIN)/python examples/demo
 
 test: setup sanitize
 	$(BIN)/python -m pytest
@@ -41,10 +41,17 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
 
+# Quick by default; FULL=1 make bench runs everything. Each line is one figure or table, kept in benchmarks/results.
 bench: setup
 	$(BIN)/python benchmarks/engine_speed.py
 	$(BIN)/python benchmarks/dtr_reference.py
 	$(BIN)/python benchmarks/coop.py
+	$(BIN)/python benchmarks/dtr_slowdown.py
+	$(BIN)/python benchmarks/coop_figures.py
+	$(BIN)/python benchmarks/largest_input.py
+	$(BIN)/python benchmarks/overhead_per_op.py
+	$(BIN)/python benchmarks/dtr_against_optimal.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
 	$(BIN)/python benchmarks/planning_table.py build/graphs/*.graph -o build/planning.json --auto-limit 30 --time-limit 10
 	$(BIN)/python benchmarks/planning_table.py --render build/planning.json

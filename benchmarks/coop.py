@@ -8,13 +8,12 @@ real memory is.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import remint
-from remint import Trace, generators
+from remint import Trace
 from report import markdown, publish
+from traces import all_traces
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "dtr"
 BUDGETS = ("70%", "50%", "30%")
 CASES: dict[str, dict[str, object]] = {
     "coop": {"policy": "coop", "memory": "arena"},
@@ -29,23 +28,6 @@ PARTS: dict[str, dict[str, object]] = {
     "without moving": {"policy": "coop", "memory": "arena", "moving": False},
     "with copies for in-place": {"policy": "coop", "memory": "arena", "inplace": "copy"},
 }
-
-
-def all_traces() -> dict[str, Trace]:
-    traces = {}
-    if DATA.is_dir():
-        for name in ("resnet32", "transformer", "unet", "lstm"):
-            traces[f"{name} (DTR)"] = Trace.from_dtr_log(DATA / f"{name}.log.gz")
-    else:
-        print(f"no DTR traces at {DATA}: generated ones only\n")
-    return traces | {
-        "chain": generators.chain(64),
-        "residual": generators.residual(24),
-        "unet": generators.unet(5),
-        "tree": generators.tree(6),
-        "rnn": generators.rnn(60),
-        "random": generators.random_dag(600, seed=2),
-    }
 
 
 def row_of(name: str, trace: Trace, case: str, options: dict[str, object]) -> list[str]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+FULL = bool(os.environ.get("FULL"))
+"""FULL=1 runs every budget, trace and size; without it, a part that takes seconds to a few minutes."""
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -23,18 +29,30 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(title: str, table: str, *, notes: str = "", name: str = "") -> None:
-    """Print a result and keep it as a dated file, named after the script if it has no name of its own."""
+def publish(title: str, table: str, *, notes: str = "", figure: Any = None, name: str = "") -> None:
+    """Print a result and keep it as a dated file, named after the script if it has no name of its own.
+
+    A figure (of matplotlib) is kept beside it.
+    """
     script = Path(sys.argv[0])
-    command = " ".join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
+    command = " ".join([*(["FULL=1"] if FULL else []), "python", f"benchmarks/{script.name}", *sys.argv[1:]])
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    machine = f"{_processor()}, Python {platform.python_version()}, one thread"
+    versions = f"remint {metadata.version('remint')}, Python {platform.python_version()}"
+    if "torch" in sys.modules:
+        versions += f", torch {metadata.version('torch')}"
+    # Others at work make times longer and noisier: a reader must know.
+    machine = f"{_processor()}, {os.cpu_count()} cores with a load of {os.getloadavg()[1]:.1f}, {versions}, one thread"
     text = f"# {title}\n\n{today}, {machine}. `{command}`\n\n{table}\n"
     if notes:
         text += f"\n{notes}\n"
     print(text)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name or script.stem}.{today}.md").write_text(text)
+    name = name or script.stem
+    if figure is not None:
+        picture = f"{name}.{today}.svg"
+        figure.savefig(RESULTS / picture)
+        text += f"\n![{title}]({picture})\n"
+    (RESULTS / f"{name}.{today}.md").write_text(text)
 
 
 def _processor() -> str:

@@ -35,6 +35,7 @@ class Arena final : public Memory {
   void own(BlockId block, StorageId storage) override { blocks_[block].owner = storage; }
   void free(BlockId block, Bytes nbytes) override;
   Bytes footprint(Bytes nbytes) const override;
+  Bytes address(BlockId block) const override { return blocks_[block].address; }
 
   // Allocates from `block`, which is free and large enough.
   BlockId allocate_in(BlockId block, Bytes nbytes, End end);

@@ -36,6 +36,7 @@ ValueId Engine::adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag) {
     forget_running(block);
   }
   records_.value(value).defined = true;
+  note_block(BlockChange::kMade, id);
   pin_storage(id);
   note('C', tag);
   sample();
@@ -216,6 +217,14 @@ void Engine::place(Nanoseconds cost, Bytes nbytes) {
   log_density_sum_ += weight * log_density;
   density_weight_ += weight;
   if (log_density > log_density_sum_ / density_weight_ - 1.0) end_ = End::kHigh;
+}
+
+void Engine::log_block(BlockChange change, StorageId id) {
+  const Storage& s = records_.storage(id);
+  const bool placed = s.block != kNone;
+  const std::uint64_t tag = s.values.empty() ? 0 : records_.value(s.values[0]).tag;
+  block_log_->push_back({clock_, change, id, tag, placed ? memory_->address(s.block) : 0,
+                         placed ? memory_->footprint(s.nbytes) : 0});
 }
 
 void Engine::check() const {

@@ -113,6 +113,30 @@ struct Sample {
   Bytes used;
 };
 
+// What became of a block, for a picture of the arena.
+enum class BlockChange : char {
+  kTaken = 'A',    // by the op that is running: scratch, or an output to be
+  kGiven = 'F',    // back by the op that took it
+  kMade = 'C',     // it holds a storage from now on
+  kPinned = 'P',   // its storage is never evicted from now on
+  kEvicted = 'E',  // its storage was evicted to make room
+  kLetGo = 'L',    // the program let go of its storage, which recipes still need
+  kDropped = 'D',  // its storage is gone for good; also one that has no block any more (0 bytes)
+  kGhost = 'G',    // an op in place took the bytes over
+  kMoved = 'M',    // to this address
+  kMark = 'K',     // none: the program passed a point with a name
+};
+
+// `tag` is that of the storage's root value; slots of dropped storages are used again.
+struct BlockEvent {
+  Nanoseconds time;
+  BlockChange change;
+  StorageId storage;  // kNone where an op took or gave back bytes
+  std::uint64_t tag;
+  Bytes address;
+  Bytes nbytes;
+};
+
 class Engine {
  public:
   Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, const std::string& policy,
@@ -191,6 +215,13 @@ class Engine {
     timeline_ = timeline;
   }
 
+  // Collects what becomes of every block, if set. Only where memory has addresses.
+  void observe_blocks(std::vector<BlockEvent>* log) { block_log_ = log; }
+  // The program passes a point with a name: `tag` goes into the block log.
+  void mark(std::uint64_t tag) {
+    if (block_log_ != nullptr) block_log_->push_back({clock_, BlockChange::kMark, kNone, tag, 0, 0});
+  }
+
   // Throws std::logic_error if the books do not agree. For tests.
   void check() const;
 
@@ -245,8 +276,8 @@ class Engine {
   void leave_pool(StorageId id);
   void access(StorageId id);
   void make_resident(StorageId id, BlockId block);
-  void drop_bytes(StorageId id);
-  void evict(StorageId id);
+  void drop_bytes(StorageId id, BlockChange why);
+  void evict(StorageId id, BlockChange why = BlockChange::kEvicted);
   void evict_for(Bytes nbytes);
   void let_go(StorageId id);
   void collect(StorageId id);
@@ -264,6 +295,15 @@ class Engine {
   void note(char kind, std::uint64_t tag) {
     if (events_ != nullptr) events_->push_back({kind, tag});
   }
+  void note_block(BlockChange change, StorageId id) {
+    if (block_log_ != nullptr) log_block(change, id);
+  }
+  void note_running(BlockChange change, BlockId block, Bytes nbytes) {
+    if (block_log_ != nullptr) {
+      block_log_->push_back({clock_, change, kNone, 0, memory_->address(block), memory_->footprint(nbytes)});
+    }
+  }
+  void log_block(BlockChange change, StorageId id);
   void sample() {
     if (timeline_ != nullptr) timeline_->push_back({clock_, memory_->used()});
   }
@@ -298,6 +338,7 @@ class Engine {
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;
   std::vector<Sample>* timeline_ = nullptr;
+  std::vector<BlockEvent>* block_log_ = nullptr;
 };
 
 // Calls `run`, which asks for memory, again as long as there is something left to try when it finds none.

@@ -50,6 +50,7 @@ void Engine::make_resident(StorageId id, BlockId block) {
     memory_->own(block, id);
     forget_running(block);
   }
+  note_block(BlockChange::kMade, id);
   policy_->neighbourhood().materialized(id);
   if (s.locks == 0 && !s.pinned) join_pool(id);
   device_.materialized(id);
@@ -62,6 +63,7 @@ void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
   Storage& g = records_.storage(ghost);
   Storage& h = records_.storage(heir);
   const bool pinned = g.pinned;
+  note_block(BlockChange::kGhost, ghost);
   if (pool_.contains(ghost)) leave_pool(ghost);
   h.block = g.block;
   h.resident = true;
@@ -76,6 +78,7 @@ void Engine::take_over(ValueId from, ValueId to, bool keep_pinned) {
     pinned_bytes_ -= g.nbytes;
   }
   for (ValueId value : g.values) records_.value(value).defined = false;
+  note_block(BlockChange::kMade, heir);
   policy_->neighbourhood().materialized(heir);
   policy_->neighbourhood().evicted(ghost);
   // What could not be made again still cannot.
@@ -95,6 +98,7 @@ BlockId Engine::allocate(Bytes nbytes) {
   }
   running_.emplace_back(block, nbytes);
   note_need();
+  note_running(BlockChange::kTaken, block, nbytes);
   return block;
 }
 
@@ -102,6 +106,7 @@ void Engine::free(BlockId block) {
   auto taken = std::find_if(running_.rbegin(), running_.rend(),
                             [&](const std::pair<BlockId, Bytes>& entry) { return entry.first == block; });
   assert(taken != running_.rend());
+  note_running(BlockChange::kGiven, block, taken->second);
   memory_->free(block, taken->second);
   running_.erase(std::next(taken).base());
 }
@@ -119,6 +124,7 @@ void Engine::keep(BlockId block) {
 }
 
 void Engine::free_kept(BlockId block, Bytes nbytes) {
+  note_running(BlockChange::kGiven, block, nbytes);
   memory_->free(block, nbytes);
 }
 
@@ -129,7 +135,10 @@ void Engine::forget_running(BlockId block) {
 }
 
 void Engine::free_running_blocks() {
-  for (const auto& [block, nbytes] : running_) memory_->free(block, nbytes);
+  for (const auto& [block, nbytes] : running_) {
+    note_running(BlockChange::kGiven, block, nbytes);
+    memory_->free(block, nbytes);
+  }
   running_.clear();
 }
 
@@ -169,13 +178,17 @@ bool Engine::make_room(Bytes nbytes) {
     changed = true;
   }
   const Bytes moved = arena.compact([&](StorageId id) { return !records_.storage(id).fixed; },
-                                    [&](StorageId id, Bytes from, Bytes to) { device_.moved(id, from, to); });
+                                    [&](StorageId id, Bytes from, Bytes to) {
+                                      note_block(BlockChange::kMoved, id);
+                                      device_.moved(id, from, to);
+                                    });
   statistics_.moved_bytes += moved;
   return changed || moved > 0;
 }
 
-void Engine::drop_bytes(StorageId id) {
+void Engine::drop_bytes(StorageId id, BlockChange why) {
   Storage& s = records_.storage(id);
+  note_block(why, id);
   if (pool_.contains(id)) leave_pool(id);
   s.resident = false;
   for (ValueId value : s.values) records_.value(value).defined = false;
@@ -188,8 +201,8 @@ void Engine::drop_bytes(StorageId id) {
   device_.evicted(id);
 }
 
-void Engine::evict(StorageId id) {
-  drop_bytes(id);
+void Engine::evict(StorageId id, BlockChange why) {
+  drop_bytes(id, why);
   policy_->neighbourhood().evicted(id);
   if (!options_.reference) collect(id);
 }
@@ -216,7 +229,7 @@ void Engine::let_go(StorageId id) {
       if (!options_.reference && records_.dead(id)) {
         collect(id);
       } else if (s.resident && !s.pinned) {
-        evict(id);
+        evict(id, BlockChange::kLetGo);
       } else if (!options_.reference && s.pinned && s.nbytes > 0) {
         retire_storage(id, s.nbytes);
       }
@@ -242,7 +255,9 @@ void Engine::collect(StorageId id) {
     if (s.resident) {
       if (options_.deallocation == Deallocation::kIgnore) continue;
       if (s.pinned) pinned_bytes_ -= s.nbytes;
-      drop_bytes(at);
+      drop_bytes(at, BlockChange::kDropped);
+    } else {
+      note_block(BlockChange::kDropped, at);
     }
     policy_->neighbourhood().dropping(at);
     policy_->touched(at);
@@ -280,6 +295,7 @@ void Engine::pin_storage(StorageId id) {
   if (pool_.contains(id)) leave_pool(id);
   s.pinned = true;
   pinned_bytes_ += s.nbytes;
+  note_block(BlockChange::kPinned, id);
   if (options_.reference) return;
   // Pinned bytes are never made again, so what was kept to make them need not be.
   // Its views are still made from it.
@@ -391,6 +407,7 @@ void Engine::move_out(ValueId value) {
   const StorageId id = records_.value(value).storage;
   pin_storage(id);
   Storage& s = records_.storage(id);
+  note_block(BlockChange::kDropped, id);
   memory_->free(s.block, s.nbytes);
   pinned_bytes_ -= s.nbytes;
   s.block = kNone;
@@ -435,7 +452,7 @@ void Engine::try_banish(StorageId id) {
       if (parent != at) parents.push_back(parent);
     });
     if (s.pinned) pinned_bytes_ -= s.nbytes;
-    if (s.resident) drop_bytes(at);
+    if (s.resident) drop_bytes(at, BlockChange::kDropped);
     policy_->neighbourhood().dropping(at);
     policy_->touched(at);
     records_.drop_readers(at);

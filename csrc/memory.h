@@ -26,6 +26,8 @@ class Memory {
   virtual void free(BlockId block, Bytes nbytes) = 0;
   // What a request of `nbytes` takes, alignment included.
   virtual Bytes footprint(Bytes nbytes) const { return nbytes; }
+  // Where `block` is; ideal memory has no addresses.
+  virtual Bytes address(BlockId) const { return 0; }
   virtual void check() const {}
 
   Bytes budget() const { return budget_; }

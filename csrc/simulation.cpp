@@ -110,6 +110,7 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
       if (options_.arena) engine_.materialize(known_value_of(trace.args[trace.arg_offsets[event]]));
       break;
     case EventKind::kMark:
+      engine_.mark(event);
       break;
   }
   if (options_.check) engine_.check();

@@ -1,6 +1,11 @@
 """Hypothesis: the same examples every time, no deadlines on noisy machines, fewer where a slow build runs again."""
 
+import os
+
 from hypothesis import settings
+
+# The tests' tensors are small, and the machines busy: threads that wait for each other cost more than they bring.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)

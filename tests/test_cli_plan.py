@@ -54,6 +54,13 @@ def test_unknown_names_are_told(graph_file):
         remint("plan", str(graph_file), "--budget", "50%,60%", "-o", "x")
 
 
+def test_a_file_that_is_no_graph_is_named(tmp_path):
+    for text in ("no JSON", "[]", '{"format": "remint.graph", "version": 1}'):
+        (tmp_path / "bad.graph").write_text(text)
+        with pytest.raises(ValueError, match=r"bad\.graph: .*remint capture"):
+            remint("plan", str(tmp_path / "bad.graph"), "--budget", "50%")
+
+
 def test_capture_a_function_of_a_script(tmp_path, capsys):
     pytest.importorskip("torch")
     script = tmp_path / "train.py"

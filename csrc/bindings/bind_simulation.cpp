@@ -51,8 +51,11 @@ class Columns {
 // One simulation as Python drives it: whole traces at once, or growing ones event by event.
 class PySimulation {
  public:
-  PySimulation(const SimulationOptions& options, bool events, bool timeline) : simulation_(options) {
+  PySimulation(const SimulationOptions& options, bool events, bool timeline, bool blocks)
+      : simulation_(options) {
     simulation_.engine().observe(events ? &events_ : nullptr, timeline ? &timeline_ : nullptr);
+    if (blocks && !options.arena) throw std::invalid_argument("blocks have addresses only in an arena");
+    if (blocks) simulation_.engine().observe_blocks(&block_log_);
   }
 
   // Runs the events of `trace` that were not run before; "ok", "oom" or "thrash".
@@ -120,6 +123,24 @@ class PySimulation {
     return py::make_tuple(seconds, bytes);
   }
 
+  // The columns of the block log: seconds, changes, storages (-1: none), root tensors, addresses, bytes.
+  py::tuple block_log() const {
+    const auto size = static_cast<py::ssize_t>(block_log_.size());
+    py::array_t<double> seconds(size);
+    std::string changes(block_log_.size(), ' ');
+    py::array_t<std::int64_t> storages(size), tags(size), addresses(size), nbytes(size);
+    for (std::size_t i = 0; i < block_log_.size(); ++i) {
+      const BlockEvent& event = block_log_[i];
+      seconds.mutable_data()[i] = static_cast<double>(event.time - 1) * 1e-9;
+      changes[i] = static_cast<char>(event.change);
+      storages.mutable_data()[i] = event.storage == kNone ? -1 : static_cast<std::int64_t>(event.storage);
+      tags.mutable_data()[i] = static_cast<std::int64_t>(event.tag);
+      addresses.mutable_data()[i] = event.address;
+      nbytes.mutable_data()[i] = event.nbytes;
+    }
+    return py::make_tuple(seconds, changes, storages, tags, addresses, nbytes);
+  }
+
   // (address, bytes, root tensor) of every storage that has an address.
   std::vector<std::tuple<Bytes, Bytes, std::uint64_t>> blocks() {
     std::vector<std::tuple<Bytes, Bytes, std::uint64_t>> result;
@@ -146,6 +167,7 @@ class PySimulation {
   Bytes oom_bytes_ = 0;
   std::vector<Event> events_;
   std::vector<Sample> timeline_;
+  std::vector<BlockEvent> block_log_;
 };
 
 py::object find_window(const std::vector<std::tuple<Bytes, py::object, bool>>& blocks, Bytes nbytes) {
@@ -201,14 +223,15 @@ void bind_simulation(py::module_& module) {
       .def_readwrite("seed", &SimulationOptions::seed)
       .def_readwrite("check", &SimulationOptions::check);
   py::class_<PySimulation>(module, "Simulation")
-      .def(py::init<const SimulationOptions&, bool, bool>(), py::arg("options"), py::kw_only(),
-           py::arg("events") = false, py::arg("timeline") = false)
+      .def(py::init<const SimulationOptions&, bool, bool, bool>(), py::arg("options"), py::kw_only(),
+           py::arg("events") = false, py::arg("timeline") = false, py::arg("blocks") = false)
       .def("advance", &PySimulation::advance, py::arg("trace"), py::kw_only(), py::arg("finish"))
       .def("is_resident", &PySimulation::resident, py::arg("tensor"))
       .def("check", &PySimulation::check)
       .def("statistics", &PySimulation::statistics)
       .def("decisions", &PySimulation::decisions)
       .def("timeline", &PySimulation::timeline)
+      .def("block_log", &PySimulation::block_log)
       .def("blocks", &PySimulation::blocks);
 }
 

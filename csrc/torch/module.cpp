@@ -52,6 +52,13 @@ auto with_held(const at::Tensor& tensor, Do&& act, decltype(act(static_cast<Held
 }
 
 // A budget as Python opens it.
+// Whoever holds the session's lock may wait for the GIL.
+template <typename Get>
+auto without_gil(Get&& get) {
+  py::gil_scoped_release nogil;
+  return get();
+}
+
 class PySession {
  public:
   PySession(Bytes budget, const std::string& policy, bool partition, double ignore_small, bool sample,
@@ -194,13 +201,6 @@ class PySession {
   }
 
  private:
-  // Whoever holds the session's lock may wait for the GIL.
-  template <typename Get>
-  static auto without_gil(Get&& get) {
-    py::gil_scoped_release nogil;
-    return get();
-  }
-
   template <typename T>
   static py::array_t<T> array_of(const std::vector<T>& column) {
     return py::array_t<T>(static_cast<py::ssize_t>(column.size()), column.data());

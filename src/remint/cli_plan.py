@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remint.cli_output import EXAMPLES, add_json, write_json
 from remint.errors import BudgetError
 from remint.graph import Graph
 from remint.plan import Plan, verify
@@ -19,9 +20,25 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 
+_PLAN = """\
+examples:
+  remint plan step.graph --budget 50%
+  remint plan step.graph --budget 2GiB --planner checkmate --time-limit 300 -o step.plan --explain
+  remint plan step.graph --budget 70%,50% --compare auto,chen-sqrt --json -
+"""
+
+_CAPTURE = """\
+examples:
+  remint capture train.py:step -o step.graph
+  remint capture train.py:step -o step.graph --costs estimate --json -
+"""
+
+
 def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the two commands; each sets `command`, a function from the parsed arguments to an exit code."""
-    parser = commands.add_parser("plan", help="find the cheapest schedule of a graph inside a budget")
+    parser = commands.add_parser(
+        "plan", help="find the cheapest schedule of a graph inside a budget", epilog=_PLAN, **EXAMPLES
+    )
     parser.add_argument("graph", type=Path, help="a graph file, as `remint capture` writes it")
     parser.add_argument(
         "--budget", required=True, help='bytes ("2GiB") or a percentage of the peak; several with commas'
@@ -32,23 +49,28 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")
     parser.add_argument("--explain", action="store_true", help="say what is rematerialized, by op and line")
     parser.add_argument("--compare", metavar="PLANNERS", help='a table of these planners (commas), or of "all" of them')
+    add_json(parser, "the figures of each plan")
     parser.set_defaults(command=run_plan)
 
-    parser = commands.add_parser("capture", help="write the graph of one training step of a model")
+    parser = commands.add_parser(
+        "capture", help="write the graph of one training step of a model", epilog=_CAPTURE, **EXAMPLES
+    )
     parser.add_argument(
         "function",
         help="script.py:fn, where fn() returns (model, args), and kwargs and a loss function if it likes",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the graph file to write")
     parser.add_argument("--costs", choices=("measure", "estimate"), default="measure")
+    add_json(parser, "the figures of the graph")
     parser.set_defaults(command=run_capture)
 
 
 def run_plan(options: argparse.Namespace) -> int:
     """Plan, or compare planners; return an exit code."""
-    graph = Graph.load(options.graph)
+    graph = _load(options.graph)
     budgets = [parse_budget(b, peak_bytes=graph.peak_bytes) for b in options.budget.split(",")]
-    print(
+    say = print if options.json != "-" else _nothing
+    say(
         f"{len(graph.ops)} ops, {format_seconds(graph.cost)}, peak {format_bytes(graph.peak_bytes)}, "
         f"constants {format_bytes(graph.constant_bytes)}; no schedule below "
         f"{format_bytes(graph.min_budget_bytes)}"
@@ -62,6 +84,7 @@ def run_plan(options: argparse.Namespace) -> int:
     if options.output and len(budgets) > 1:
         raise ValueError("one plan goes into one file: give one budget with -o")
     code = 0
+    rows: list[dict[str, Any]] = []
     for budget in budgets:
         try:
             with _Live() as live:
@@ -71,22 +94,51 @@ def run_plan(options: argparse.Namespace) -> int:
             code = 2
             continue
         verify(graph, made, budget)
-        print(
+        rows.append(_row(options.planner, budget, made, made.seconds))
+        say(
             f"{made.planner} at {format_bytes(budget)}: {format_seconds(made.cost)} (+{made.overhead:.3%}), "
             f"peak {format_bytes(made.peak_bytes)}, bound +{_part(made.bound, graph):.3%}, gap {made.gap:.3%}"
             f"{' (optimal)' if made.optimal else ''}, in {made.seconds:.1f} s"
         )
         if options.explain:
-            print(made.explain())
+            say(made.explain())
         if options.output:
             made.save(options.output)
+    if options.json is not None:
+        write_json(options.json, rows)
     return code
+
+
+def _load(path: Path) -> Graph:
+    try:
+        return Graph.load(path)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: {error}; write it again with `remint capture`") from error
+
+
+def _nothing(*words: object) -> None:
+    """Print nothing: standard output is for JSON."""
+
+
+def _row(planner: str, budget: int, made: Plan | None, seconds: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"planner": planner, "budget_bytes": budget, "found": made is not None, "seconds": seconds}
+    if made is None:
+        return row
+    return row | {
+        "cost": made.cost,
+        "overhead": made.overhead,
+        "bound": made.bound,
+        "gap": made.gap,
+        "optimal": made.optimal,
+        "peak_bytes": made.peak_bytes,
+    }
 
 
 def _compare(graph: Graph, budgets: list[int], names: tuple[str, ...], options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    rows: list[dict[str, Any]] = []
     for budget in budgets:
         title = f"{format_bytes(budget)} ({budget / graph.peak_bytes:.0%} of the peak)"
         table = Table("planner", "overhead", "bound", "gap", "peak", "seconds", title=title)
@@ -102,6 +154,9 @@ def _compare(graph: Graph, budgets: list[int], names: tuple[str, ...], options: 
                 print(f"remint: {name}: {error}", file=sys.stderr)
                 continue
             plans.append((name, made, time.monotonic() - began))
+        rows += [_row(name, budget, made, seconds) for name, made, seconds in plans]
+        if options.json == "-":
+            continue
         best = max((p.bound for _, p, _ in plans if p is not None), default=graph.cost)
         for name, made, seconds in plans:
             if made is None:
@@ -117,6 +172,8 @@ def _compare(graph: Graph, budgets: list[int], names: tuple[str, ...], options: 
                 )
         Console().print(table)
         print("gap: to the best bound of all; –: no plan inside the budget")
+    if options.json is not None:
+        write_json(options.json, rows)
     return 0
 
 
@@ -130,9 +187,12 @@ def run_capture(options: argparse.Namespace) -> int:
     model, args, kwargs, loss = _step(Path(path), name)
     graph = capture(model, args, kwargs, loss=loss, costs=options.costs)
     graph.save(options.output)
-    print(
-        f"{options.output}: {len(graph.ops)} ops, {format_seconds(graph.cost)}, peak {format_bytes(graph.peak_bytes)}"
-    )
+    if options.json is not None:
+        figures = {"num_ops": len(graph.ops), "seconds": graph.cost, "peak_bytes": graph.peak_bytes}
+        write_json(options.json, {"output": str(options.output), **figures, "min_budget_bytes": graph.min_budget_bytes})
+    if options.json != "-":
+        found = f"{len(graph.ops)} ops, {format_seconds(graph.cost)}, peak {format_bytes(graph.peak_bytes)}"
+        print(f"{options.output}: {found}")
     return 0
 
 

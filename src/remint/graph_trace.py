@@ -62,7 +62,12 @@ def trace_from_graph(graph: Graph) -> tuple[Trace, dict[int, int]]:
     last = {value: index for index, op in enumerate(graph.ops) for value in (*op.outputs, *op.inputs)}
     maker: dict[int, int] = {}
     kept = set(graph.outputs) | set(graph.constants)
+    backward = False
     for index, op in enumerate(graph.ops):
+        # So `capture` names what autograd ran.
+        if not backward and op.source.startswith("backward of "):
+            backward = True
+            builder.mark("backward")
         sizes = list(op.outputs.values()) or [0]
         made = builder.call(op.name, [tensor[v] for v in op.inputs], sizes, op.cost, source=op.source or None)
         maker.update((t, index) for t in made)

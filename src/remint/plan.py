@@ -161,6 +161,12 @@ class Plan:
             data["seconds"],
         )
 
+    def report(self, path: str | Path) -> None:
+        """Write what there is to see of the plan to one HTML file, which works offline."""
+        from remint.report import write_html
+
+        write_html(path, [self])
+
     def save(self, path: str | Path) -> None:
         """Write the plan to a JSON file."""
         Path(path).write_text(json.dumps(self.to_json()))

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from remint.blocks import BlockLog
+from remint.graph import check_format
 from remint.units import format_bytes, format_seconds
 
+VERSION = 1
+
 Status = Literal["ok", "oom", "thrash"]
+
+_LONG = ("timeline", "events", "blocks", "rematerialized")
 
 
 class Timeline(NamedTuple):
@@ -19,6 +29,18 @@ class Timeline(NamedTuple):
 
     seconds: npt.NDArray[np.float64]
     nbytes: npt.NDArray[np.int64]
+
+
+class Again(NamedTuple):
+    """What one op of the program was run again for."""
+
+    name: str
+    source: str
+    """The user's line, if it is known."""
+    times: int
+    seconds: float
+    why: str
+    """The ops that needed it, those that did most often first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +83,10 @@ class Run:
     timeline: Timeline | None = None
     events: tuple[str, ...] | None = None
     """`C3`: the op that made tensor 3 ran, `R3`: tensor 3 was rematerialized, `E3`: its storage was dropped."""
+    blocks: BlockLog | None = None
+    """Arena: what became of every block, if it was asked for."""
+    rematerialized: tuple[Again, ...] = ()
+    """What was rematerialized and for whom, the most expensive first, if it was asked for."""
 
     @property
     def slowdown(self) -> float:
@@ -78,8 +104,49 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """Return the plain figures by name, for a table or a file."""
-        names = [f.name for f in fields(self) if f.name not in ("timeline", "events")]
+        names = [f.name for f in fields(self) if f.name not in _LONG]
         return {name: getattr(self, name) for name in names} | {"slowdown": self.slowdown}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as plain data, with all that was kept of it."""
+        data = {"format": "remint.run", "version": VERSION, **self.summary()}
+        del data["slowdown"]
+        if self.timeline is not None:
+            data["timeline"] = [column.tolist() for column in self.timeline]
+        if self.events is not None:
+            data["events"] = list(self.events)
+        if self.blocks is not None:
+            data["blocks"] = self.blocks.to_json()
+        return data | {"rematerialized": [list(row) for row in self.rematerialized]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Run:
+        """Make a run of what `to_json` returned."""
+        check_format(data, "remint.run", VERSION)
+        figures = {f.name: data[f.name] for f in fields(cls) if f.name in data and f.name not in _LONG}
+        if "timeline" in data:
+            seconds, nbytes = data["timeline"]
+            figures["timeline"] = Timeline(np.array(seconds, dtype=np.float64), np.array(nbytes, dtype=np.int64))
+        if "events" in data:
+            figures["events"] = tuple(data["events"])
+        if "blocks" in data:
+            figures["blocks"] = BlockLog.from_json(data["blocks"])
+        return cls(**figures, rematerialized=tuple(Again(*row) for row in data["rematerialized"]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the run to a JSON file."""
+        Path(path).write_text(json.dumps(self.to_json()))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """Read a run from a JSON file."""
+        return cls.from_json(json.loads(Path(path).read_text()))
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write what there is to see of the run to one HTML file, which works offline."""
+        from remint.report import write_html
+
+        write_html(path, [self])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Run):

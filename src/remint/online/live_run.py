@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remint.run import Run, Timeline
+from remint.run import Again, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -219,7 +220,12 @@ class LiveRun:
             failure=self.failure,
             timeline=self.timeline,
             events=self.events,
+            rematerialized=tuple(Again(row.name, row.source or "", row.times, row.seconds, "") for row in self.by_op()),
         )
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write what there is to see of the run to one HTML file; the memory over time needs `timeline=True`."""
+        self.finished().report(path)
 
     def __str__(self) -> str:
         lines = [str(self.finished())]

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from remint import _core
 from remint.run import Run, Status, Timeline
+from remint.simulator.explain import block_log, rematerialized
 from remint.trace import Trace
 from remint.units import format_bytes, parse_budget
 
@@ -38,6 +39,7 @@ def simulate(
     max_depth: int | None = None,
     timeline: bool = True,
     events: bool = False,
+    blocks: bool = False,
     check: bool = False,
 ) -> Run:
     """Run `trace` under a budget and tell what it costs.
@@ -64,6 +66,7 @@ def simulate(
             does at 10,000.
         timeline: keep the bytes in use after each op.
         events: keep the list of all that happened.
+        blocks: keep what became of every block of the arena, and what was rematerialized for whom: for reports.
         check: check the engine's books after every event. Slow; for tests.
 
     >>> from remint import generators
@@ -101,9 +104,12 @@ def simulate(
     options.sample = sample
     options.seed = seed
     options.check = check
-    simulation = _core.Simulation(options, events=events, timeline=timeline)
+    if blocks and memory == "ideal":
+        raise ValueError("blocks=True needs memory='arena': ideal memory has no addresses")
+    simulation = _core.Simulation(options, events=events or blocks, timeline=timeline, blocks=blocks)
     status: Status = simulation.advance(trace, finish=True)
     figures = simulation.statistics()
+    decisions = tuple(simulation.decisions().split(";")[:-1]) if events or blocks else None
     return Run(
         status=status,
         policy=policy,
@@ -125,7 +131,9 @@ def simulate(
         fragmentation=figures["unusable_bytes"] / budget_bytes if memory == "arena" and budget_bytes else 0.0,
         failure=_failure(trace, status, figures, facts.min_budget_bytes, budget_bytes),
         timeline=Timeline(*simulation.timeline()) if timeline else None,
-        events=tuple(simulation.decisions().split(";")[:-1]) if events else None,
+        events=decisions if events else None,
+        blocks=block_log(trace, *simulation.block_log()) if blocks else None,
+        rematerialized=rematerialized(trace, decisions) if blocks and decisions is not None else (),
     )
 
 

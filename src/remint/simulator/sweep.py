@@ -41,6 +41,12 @@ class Sweep(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write slowdown against budget, for each trace, to one HTML file, which works offline."""
+        from remint.report import write_html
+
+        write_html(path, [self])
+
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the rows as CSV; write it to `path`, if given."""
         text = io.StringIO(newline="")

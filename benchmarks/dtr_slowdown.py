@@ -1,0 +1,40 @@
+"""DTR's figure 2: slowdown against budget, for every policy, on ideal memory (as in the paper) and on the arena.
+
+A missing point is a run that did not fit or took more than twice the time, as in the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from remint import sweep
+from remint.report.data import sweep_data
+from remint.report.figures import sweep_figure
+from report import FULL, markdown, publish
+from traces import all_traces
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", choices=["ideal", "arena"], default="ideal")
+    memory = parser.parse_args().memory
+    traces = all_traces()
+    if not FULL:
+        traces = dict(list(traces.items())[:4])
+    budgets = [f"{percent}%" for percent in (range(10, 101, 5) if FULL else range(20, 101, 20))]
+    rows = sweep(traces, budgets=budgets, policies="all", memory=memory, jobs=1)
+    table = []
+    for trace in traces:
+        for policy in dict.fromkeys(row["policy"] for row in rows):
+            found = [row for row in rows if (row["trace"], row["policy"]) == (trace, policy)]
+            cells = [f"{row['slowdown']:.3f}" if row["status"] == "ok" else row["status"] for row in found]
+            table.append([trace, policy, *cells])
+    publish(
+        f"DTR's figure 2: slowdown against budget, on {memory} memory",
+        markdown(["trace", "policy", *budgets], table),
+        figure=sweep_figure(sweep_data(rows)),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""The traces that benchmarks run on: DTR's own, where they lie beside the project, and generated ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remint import Trace, generators
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "dtr"
+
+
+def all_traces() -> dict[str, Trace]:
+    """Return every trace by name."""
+    traces = {}
+    if DATA.is_dir():
+        for name in ("resnet32", "transformer", "unet", "lstm"):
+            traces[f"{name} (DTR)"] = Trace.from_dtr_log(DATA / f"{name}.log.gz")
+    else:
+        print(f"no DTR traces at {DATA}: generated ones only\n")
+    return traces | {
+        "chain": generators.chain(64),
+        "residual": generators.residual(24),
+        "unet": generators.unet(5),
+        "tree": generators.tree(6),
+        "rnn": generators.rnn(60),
+        "random": generators.random_dag(600, seed=2),
+    }

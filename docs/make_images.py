@@ -1,0 +1,70 @@
+"""Make the pictures of README and docs: `python docs/make_images.py` (needs torch, and chromium for the screenshots).
+
+Costs are estimated, not measured, so the pictures come out the same on every machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import remint
+from remint.graph_trace import trace_from_graph
+from remint.planner_sweep import sweep_planners
+from remint.report import write_html
+
+TITLES = {
+    "report_run": "A U-Net step in 60% of its memory, coop",
+    "report_plan": "A U-Net step in 60% of its memory, planned and online",
+    "report_sweep": "A U-Net step, all policies and two planners",
+    "report_dtr": "A U-Net step in 60% of its memory, dtr-eq on the same arena",
+}
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples" / "demo")]
+
+
+def main() -> None:
+    """Write all pictures."""
+    from models import make
+
+    import chromium
+
+    model, batch = make("unet")
+    graph = remint.capture(model, batch, costs="estimate")
+    trace, _ = trace_from_graph(graph)
+    runs = {
+        policy: remint.simulate(trace, budget="60%", policy=policy, memory="arena", blocks=True)
+        for policy in ("coop", "dtr-eq")
+    }
+    plan = remint.plan(graph, "60%", time_limit=10)
+    budgets = [f"{percent}%" for percent in range(30, 101, 10)]
+    step = {"U-Net": trace}
+    policies = remint.sweep(step, budgets=budgets, policies="all", memory="arena")
+    planners = sweep_planners(step, ["auto", "chen-sqrt"], budgets, time_limit=5)
+
+    with tempfile.TemporaryDirectory() as name, chromium.Browser(1280, 1300) as browser:
+        pages = {
+            "report_run": [runs["coop"]],
+            "report_plan": {"planned": plan, "online": runs["coop"]},
+            "report_sweep": [remint.Sweep([*policies, *planners])],
+            "report_dtr": [runs["dtr-eq"]],
+        }
+        for page, items in pages.items():
+            path = Path(name) / f"{page}.html"
+            write_html(path, items, title=TITLES[page])
+            browser.open(path)
+            browser.wait_for("document.body.dataset.ready === 'yes'")
+            canvases = "document.querySelectorAll('canvas')"
+            where = browser.evaluate(
+                f"{{ const r = {canvases}[Math.min(1, {canvases}.length - 1)].getBoundingClientRect();"
+                " [r.left + r.width * 0.62, r.top + r.height * 0.42] }"
+            )
+            browser.hover(*where)
+            browser.screenshot(IMAGES / f"{page}.png", height=620 if page == "report_sweep" else 1260)
+        assert not browser.errors, browser.errors
+
+
+if __name__ == "__main__":
+    main()

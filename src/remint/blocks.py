@@ -1,0 +1,215 @@
+"""What became of every block of an arena: the log of a run, and the rectangles (address against time) it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Kind = Literal["pinned", "first", "again", "scratch", "evicted"]
+Ending = Literal["evicted", "let go", "dropped", "overwritten", "moved", "pinned", "given back", "made again", "end"]
+
+# The changes as the engine writes them (csrc/engine.h).
+TAKEN, GIVEN, MADE, PINNED, EVICTED, LET_GO, DROPPED, GHOST, MOVED, MARK = "AFCPELDGMK"
+_ENDINGS: dict[str, Ending] = {EVICTED: "evicted", LET_GO: "let go", DROPPED: "dropped", GHOST: "overwritten"}
+
+
+class Label(NamedTuple):
+    """What is in a block: the op that made it, and the user's line, if it is known."""
+
+    name: str
+    source: str = ""
+
+
+class Rectangle(NamedTuple):
+    """One storage at one place, from one moment to another."""
+
+    begin: float
+    end: float
+    address: int
+    nbytes: int
+    kind: Kind
+    """`pinned`: never evicted; `first`: made by the program's op; `again`: rematerialized; `scratch`: of one op;
+    `evicted`: not there, though still needed, at the address where it was last."""
+    ending: Ending
+    label: int
+    """Index into the log's labels; -1 for scratch."""
+    storage: int
+    """The same number for all places of one storage; -1 for scratch."""
+
+
+class MemoryLine(NamedTuple):
+    """Bytes over time, one point per change."""
+
+    seconds: npt.NDArray[np.float64]
+    resident: npt.NDArray[np.int64]
+    pinned: npt.NDArray[np.int64]
+    evicted: npt.NDArray[np.int64]
+    """Dropped to make room, and still needed."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlockLog:
+    """The changes of an arena's blocks in order, as columns; `simulate(..., blocks=True)` makes one.
+
+    >>> from remint import generators, simulate
+    >>> run = simulate(generators.chain(16), budget="50%", memory="arena", blocks=True)
+    >>> rectangles = run.blocks.rectangles()
+    >>> sorted({r.kind for r in rectangles}), max(r.address + r.nbytes for r in rectangles) <= run.budget_bytes
+    (['again', 'evicted', 'first', 'pinned'], True)
+    """
+
+    seconds: npt.NDArray[np.float64]
+    changes: str
+    """One letter each: `A` taken by the op that runs, `F` given back, `C` made, `P` pinned, `E` evicted, `L` let go
+    of by the program, `D` dropped for good, `G` overwritten in place, `M` moved, `K` a mark of the program."""
+    storages: npt.NDArray[np.int64]
+    """The engine's slot, which is used again after a `D`; -1 where there is none."""
+    label_ids: npt.NDArray[np.int64]
+    addresses: npt.NDArray[np.int64]
+    nbytes: npt.NDArray[np.int64]
+    labels: tuple[Label, ...]
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Return the named points of the program, such as the begin of the backward pass."""
+        return [(now, self.labels[label].name) for change, now, _, label, _, _ in self._rows() if change == MARK]
+
+    def rectangles(self) -> list[Rectangle]:
+        """Return where every block was and when, in the order in which they ended."""
+        walk = _Walk()
+        now = 0.0
+        for change, now, slot, label, address, nbytes in self._rows():
+            walk.step(change, now, slot, label, address, nbytes)
+        walk.end(now)
+        return walk.done
+
+    def memory(self) -> MemoryLine:
+        """Return how many bytes were resident, pinned and evicted, over time."""
+        rectangles = self.rectangles()
+        times = np.array([t for r in rectangles for t in (r.begin, r.end)])
+        # What is there at the end stays.
+        ends = [0 if r.ending == "end" else -r.nbytes for r in rectangles]
+        steps = np.array([b for r, end in zip(rectangles, ends, strict=True) for b in (r.nbytes, end)], dtype=np.int64)
+        kinds = np.repeat(np.array([r.kind for r in rectangles], dtype=object), 2)
+        # At one moment, what ends goes before what begins.
+        order = np.lexsort((steps, times))
+
+        def line(counts: Any) -> npt.NDArray[np.int64]:
+            return np.cumsum(np.where(counts, steps, 0)[order])
+
+        return MemoryLine(times[order], line(kinds != "evicted"), line(kinds == "pinned"), line(kinds == "evicted"))
+
+    def _rows(self) -> Iterator[tuple[str, float, int, int, int, int]]:
+        columns = (_spread(self.seconds), self.storages, self.label_ids, self.addresses, self.nbytes)
+        # One by one, the numbers of a list are many times faster to get at than those of an array.
+        return zip(self.changes, *(column.tolist() for column in columns), strict=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the log as plain data."""
+        names = ("seconds", "storages", "label_ids", "addresses", "nbytes")
+        columns = {name: getattr(self, name).tolist() for name in names}
+        return {"changes": self.changes, **columns, "labels": [list(label) for label in self.labels]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BlockLog:
+        """Make a log of what `to_json` returned."""
+        names = ("storages", "label_ids", "addresses", "nbytes")
+        whole = {name: np.array(data[name], dtype=np.int64) for name in names}
+        labels = tuple(Label(*label) for label in data["labels"])
+        return cls(np.array(data["seconds"], dtype=np.float64), data["changes"], labels=labels, **whole)
+
+
+class _Walk:
+    """Follows the changes, and collects rectangles as they end."""
+
+    def __init__(self) -> None:
+        self.done: list[Rectangle] = []
+        self.placed: dict[int, Rectangle] = {}  # by slot: where it is, with an end that is not known yet
+        self.away: dict[int, Rectangle] = {}  # by slot: evicted and needed again
+        self._running: dict[int, tuple[float, int]] = {}  # by address: since when, and bytes
+        self._numbers: dict[int, int] = {}  # by slot
+        self._count = 0
+        self._pinned: set[int] = set()
+        self._just_made = -1  # constants are pinned as they are made
+
+    def step(self, change: str, now: float, slot: int, label: int, address: int, nbytes: int) -> None:
+        if change == TAKEN:
+            self._running[address] = (now, nbytes)
+        elif change == GIVEN:
+            begin, taken = self._running.pop(address, (now, nbytes))
+            self.done.append(Rectangle(begin, now, address, taken, "scratch", "given back", -1, -1))
+        elif change == MADE:
+            self._made(now, slot, label, address, nbytes)
+        elif change == PINNED:
+            self._pinned.add(slot)
+            held = self.placed.get(slot)
+            if held is not None and held.kind != "pinned":
+                if slot != self._just_made:
+                    self.finish(slot, now, "pinned")
+                    held = held._replace(begin=now)
+                self.placed[slot] = held._replace(kind="pinned")
+        elif change == MOVED and slot in self.placed:
+            held = self.placed[slot]
+            self.finish(slot, now, "moved")
+            self.placed[slot] = held._replace(begin=now, address=address)
+        elif change in _ENDINGS:
+            self._ended(change, now, slot)
+        self._just_made = slot if change == MADE else -1
+
+    def end(self, now: float) -> None:
+        for slot in list(self.placed):
+            self.finish(slot, now, "end")
+        for slot in list(self.away):
+            self.come_back(slot, now, "end")
+        # Bytes that a program took outside of any op, and still has.
+        for address, (begin, nbytes) in self._running.items():
+            self.done.append(Rectangle(begin, now, address, nbytes, "scratch", "end", -1, -1))
+
+    def finish(self, slot: int, now: float, ending: Ending) -> Rectangle | None:
+        held = self.placed.pop(slot, None)
+        if held is not None:
+            self.done.append(held._replace(end=now, ending=ending))
+        return held
+
+    def come_back(self, slot: int, now: float, ending: Ending) -> None:
+        gone = self.away.pop(slot, None)
+        if gone is not None:
+            self.done.append(gone._replace(end=now, ending=ending))
+
+    def _made(self, now: float, slot: int, label: int, address: int, nbytes: int) -> None:
+        again = slot in self._numbers
+        if not again:
+            self._numbers[slot] = self._count
+            self._count += 1
+        self.come_back(slot, now, "made again")
+        begin, taken = self._running.pop(address, (now, nbytes))
+        if nbytes:
+            kind: Kind = "pinned" if slot in self._pinned else "again" if again else "first"
+            self.placed[slot] = Rectangle(begin, now, address, taken, kind, "end", label, self._numbers[slot])
+
+    def _ended(self, change: str, now: float, slot: int) -> None:
+        held = self.finish(slot, now, _ENDINGS[change])
+        self._pinned.discard(slot)
+        if change == EVICTED and held is not None:
+            self.away[slot] = held._replace(begin=now, kind="evicted")
+        if change == DROPPED:
+            self.come_back(slot, now, "dropped")
+            self._numbers.pop(slot, None)
+
+
+def _spread(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Spread changes of one moment of the clock, which stands still while an op runs, over the time to the next."""
+    if len(seconds) == 0:
+        return seconds
+    moments, first, counts = np.unique(seconds, return_index=True, return_counts=True)
+    # The last moment gets as much as the mean one.
+    until = np.append(moments[1:], moments[-1] * (1 + 1 / len(moments)))
+    place = np.arange(len(seconds)) - np.repeat(first, counts)
+    spread: npt.NDArray[np.float64] = seconds + place * np.repeat((until - moments) / counts, counts)
+    return spread
