@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from remint import BudgetError, Graph, Plan, plan
-from remint.planners.base import Problem
+from remint.problem import Problem
 
 NETWORKS = {
     "vgg16": 8,

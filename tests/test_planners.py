@@ -37,13 +37,16 @@ def test_checkmate_and_auto_agree_with_brute_force(batch):
         low, high = graph.min_budget_bytes, graph.peak_bytes
         for budget in sorted({low, (2 * low + high) // 3, (low + 2 * high) // 3}):
             least = cheapest(graph, budget)
-            for name in ("checkmate", "auto"):
+            # Where the class has no schedule, one that runs ops in another order may fit, and auto has it.
+            loosest = cheapest(graph, budget, any_order=True) if least is None else least
+            for name, expected in (("checkmate", least), ("auto", loosest)):
                 made = attempt(graph, budget, name, 10)
-                assert (made is None) == (least is None), (seed, budget, name)
+                assert (made is None) == (expected is None), (seed, budget, name)
                 if made is not None:
-                    assert made.cost >= least - 1e-9, (seed, budget, name)
-                    assert made.cost <= least * 1.001 + 1e-9, (seed, budget, name)
-                    assert made.bound <= least + 1e-6, (seed, budget, name)
+                    assert made.cost >= expected - 1e-9, (seed, budget, name)
+                    assert made.bound <= expected + 1e-6, (seed, budget, name)
+                    if least is not None:
+                        assert made.cost <= least * 1.001 + 1e-9, (seed, budget, name)
 
 
 @settings(max_examples=25, deadline=None)

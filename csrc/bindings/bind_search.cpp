@@ -2,10 +2,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <tuple>
 
 #include "bindings.h"
+#include "least_memory.h"
 #include "search.h"
 
 namespace py = pybind11;
@@ -76,4 +78,21 @@ void remint::bind_search(py::module_& module) {
         for (int t = 0; t <= s.state().stages(); ++t) all.push_back(s.state().memory(t));
         return all;
       });
+
+  py::class_<remint::LeastMemory>(module, "LeastMemory")
+      .def(py::init<remint::SearchProblem>(), py::arg("problem"))
+      .def("bound", &remint::LeastMemory::bound, py::arg("effort"), py::arg("ops"))
+      .def("peak", &remint::LeastMemory::peak, py::arg("sequence"))
+      .def(
+          "schedule",
+          [](remint::LeastMemory& least, double budget, int64_t effort, int turn, double patience,
+             double seconds) {
+            const auto began = std::chrono::steady_clock::now();
+            return least.schedule(budget, effort, turn, patience, [&] {
+              if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+              return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() <
+                     seconds;
+            });
+          },
+          py::arg("budget"), py::arg("effort"), py::arg("turn"), py::arg("patience"), py::arg("seconds"));
 }

@@ -11,16 +11,18 @@ from remint.errors import BudgetError
 from remint.graph import Graph
 from remint.plan import Plan
 from remint.planners.auto import auto
-from remint.planners.base import Infeasible, Planner, Problem, Progress, Task
+from remint.planners.base import Infeasible, Planner, Progress, Task
 from remint.planners.baselines import drop, keep
 from remint.planners.chain import chain
 from remint.planners.checkmate import checkmate
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt, chen_sqrt_ap
+from remint.planners.demand import demand, least_peak
 from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.interval import interval
 from remint.planners.rounding import rounding, rounding_repair
-from remint.planners.search import least_peak, search
+from remint.planners.search import search
+from remint.problem import Problem
 from remint.units import format_bytes, parse_budget
 
 __all__ = ["PLANNERS", "Progress", "frontier", "plan"]
@@ -41,12 +43,14 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
         "interval": interval,
         "chain": chain,
         "dtr": dtr,
+        "demand": demand,
         "search": search,
         "auto": auto,
     }
 )
 
 Budget = int | float | str
+SECONDS_FOR_LEAST = 0.6  # to find the smallest budget that works, for the message that this one does not
 
 
 def plan(
@@ -72,7 +76,7 @@ def plan(
     budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
     began = time.monotonic()
     task = Task(
-        problem=Problem(graph),
+        problem=Problem.of(graph),
         budget=budget_bytes,
         deadline=began + time_limit,
         seed=seed,
@@ -129,12 +133,8 @@ def frontier(
 
 def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
     graph, budget = task.graph, task.budget
-    least = min(
-        (Plan.from_sequence(graph, sequence) for sequence in (failure.least, least_peak(task)) if sequence),
-        key=lambda plan: plan.peak_bytes,
-        default=None,
-    )
-    known = least.peak_bytes if least is not None else graph.peak_bytes
+    known_plan = Plan.from_sequence(graph, failure.least or range(len(graph.ops)))
+    known = least_peak(task, known_plan, SECONDS_FOR_LEAST).peak_bytes
     limit = max(graph.min_budget_bytes, budget + 1) if failure.proven else graph.min_budget_bytes
     advice = "" if planner == "auto" or known <= budget else ", or ask auto"
     if known <= budget:

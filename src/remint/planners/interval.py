@@ -21,6 +21,7 @@ from pathlib import Path
 from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.decisions import stages_of
+from remint.planners.demand import first_schedule
 from remint.planners.search import finish, run, start
 
 HINT_MOVES = 60_000
@@ -39,9 +40,10 @@ def interval(task: Task) -> Outcome:
         return Outcome(())
     hint: tuple[int, ...] | None = None
     least: tuple[int, ...] = ()
-    engine = start(replace(task, deadline=min(task.deadline, task.started + 0.25 * _allowed(task))))
+    searching = replace(task, deadline=min(task.deadline, task.started + 0.25 * _allowed(task)))
+    engine = start(searching, first_schedule(task))
     try:
-        run(task, engine, HINT_MOVES)
+        run(searching, engine, HINT_MOVES)
         hint = finish(task, engine).sequence
     except Infeasible as failure:
         least = failure.least

@@ -37,15 +37,14 @@ class Refinement:
     decisions: list[Decision]
     cost: float
     excess: float
-    infeasible: bool = False
+    infeasible: bool = False  # no schedule of the class keeps the budget
+    whatever_order: bool = False  # nor does any other
 
 
-def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: float) -> Iterator[Refinement]:
-    """Yield better and better bounds until the relaxed solution is a schedule, or time is up.
-
-    `engine` is a search on the same problem; its current schedule is replaced.
-    """
+def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[Refinement]:
+    """Yield better and better bounds until the relaxed solution is a schedule, or time is up."""
     problem, n = task.problem, len(task.problem.cost)
+    engine = Search(problem.native, float(task.budget), 0, [])  # to see what a solution does as a schedule
     base = task.graph.cost
     if incumbent is not None:
         engine.start(decisions_of_sequence(problem, incumbent))
@@ -65,11 +64,14 @@ def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: flo
             start=start,
             tolerance=gap * base / 4,
         )
+        if solution.interrupted:
+            raise KeyboardInterrupt
         if solution.infeasible:
-            yield Refinement(math.inf, [], math.inf, math.inf, infeasible=True)
+            # What is constrained inside a stage holds for the graph's order there, and no other.
+            yield Refinement(math.inf, [], math.inf, math.inf, infeasible=True, whatever_order=not inner)
             return
         best = max(best, base + solution.bound)
-        if solution.point is None or solution.interrupted:
+        if solution.point is None:
             yield Refinement(best, [], math.inf, math.inf)
             return
         decisions = _decisions(program, solution.point)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.decisions import decisions_of_sequence
+from remint.planners.demand import first_schedule
 from remint.planners.highs import solve
 from remint.planners.program import Program, all_stages
 from remint.planners.search import finish, run, start
@@ -42,7 +43,7 @@ def rounding_repair(task: Task) -> Outcome:
         if failure.proven:
             raise
         schedules, bound = [], task.graph.cost
-    engine = start(task)
+    engine = start(task, first_schedule(task))
     if schedules:
         nearest = min(schedules, key=lambda plan: (max(0, plan.peak_bytes - task.budget), plan.cost))
         engine.start(decisions_of_sequence(task.problem, nearest.sequence))
