@@ -50,6 +50,7 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
 )
 
 Budget = int | float | str
+SECONDS_PER_OP = 4e-5  # to make a plan of a schedule, in the time given
 SECONDS_FOR_LEAST = 0.6  # to find the smallest budget that works, for the message that this one does not
 
 
@@ -73,12 +74,13 @@ def plan(
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
     if not time_limit >= 0:
         raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
-    budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
     began = time.monotonic()
+    budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
+    reserve = min(time_limit / 2, SECONDS_PER_OP * len(graph.ops))
     task = Task(
         problem=Problem.of(graph),
         budget=budget_bytes,
-        deadline=began + time_limit,
+        deadline=began + time_limit - reserve,
         seed=seed,
         started=began,
         listener=_print_progress if progress is True else progress or None,

@@ -25,7 +25,7 @@ from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.knapsack import knapsack_bound
 from remint.planners.refine import refine
-from remint.planners.search import run, start
+from remint.planners.search import START_SECONDS_PER_OP, run, start
 
 GAP = 1e-3
 ROUND, ROUND_PER_OP = 60_000, 2000
@@ -107,7 +107,7 @@ def _portfolio(task: Task, best: _Best) -> None:
     best.raise_bound(bound)
     if len(task.graph.ops) <= MOST_OPS_FOR_QUICK:
         best.offer_all(QUICK)
-    if best.done():
+    if best.done() or (best.sequence is not None and task.left() < START_SECONDS_PER_OP * len(task.graph.ops)):
         return
     engine = start(task, best.sequence or best.least)
     try:

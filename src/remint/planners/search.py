@@ -25,6 +25,7 @@ from remint.planners.layers import twins
 from remint.problem import Problem
 
 SLICE = 4000
+START_SECONDS_PER_OP = 5e-5  # without that time an engine would begin too late
 MOVES_PER_OP, MOST_MOVES = 20_000, 4_000_000
 
 
@@ -36,8 +37,10 @@ def search(task: Task) -> Outcome:
     try:
         if first is not None:
             task.report("search", cost)
+        if first is not None and task.left() < START_SECONDS_PER_OP * len(task.graph.ops):
+            return Outcome(first)
         engine = start(task, first)
-        run(task, engine, min(MOST_MOVES, MOVES_PER_OP * max(20, len(task.graph.ops))))
+        run(task, engine, min(MOST_MOVES, MOVES_PER_OP * len(task.graph.ops)))
     except KeyboardInterrupt:
         if first is None and (engine is None or not engine.feasible):
             raise
