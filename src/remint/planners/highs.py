@@ -1,28 +1,23 @@
-"""HiGHS, which solves linear and mixed-integer programs: a call that ends on time and says what it knows.
+"""HiGHS and CP-SAT, which solve programs: calls that end on time and say what they know.
 
-It runs in a process of its own (highs_worker.py), which is kept for the next program and ended when it does
-not answer in time; what it reported until then counts.
+Both run in processes of their own (workers.py, highs_worker.py, cpsat_worker.py).
 """
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import math
-import multiprocessing
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from remint.planners.program import Program
+from remint.planners.workers import Worker
 
-GRACE = 0.25  # seconds for a worker to notice that its time is up
+WHOLE = 1_000_000  # the largest cost, as CP-SAT counts
 
 
 @dataclass(frozen=True)
@@ -70,13 +65,12 @@ def solve(
         "mip_abs_gap": tolerance * scale,
     }
     best: dict[str, Any] = {"point": None, "cost": math.inf, "bound": 0.0}
-    worker = _Worker.take()
+    worker = Worker.take("highs_worker.py")
     interrupted = False
     try:
         worker.wait_until_ready()
         request["options"]["time_limit"] = max(0.01, deadline - time.monotonic())
-        worker.connection.send(request)
-        for message in worker.messages(deadline + GRACE):
+        for message in worker.messages(request, deadline):
             if message[0] == "point":
                 best.update(point=message[1], cost=message[2])
             elif message[0] == "bound":
@@ -90,6 +84,41 @@ def solve(
     finally:
         worker.give_back()
     return Solution(best["point"], best["cost"] / scale, best["bound"] / scale, interrupted=interrupted)
+
+
+def solve_by_clauses(program: Program, *, seconds: float) -> Solution:
+    """Solve a program without inner stages by CP-SAT: all its columns are 0 or 1, and few rows count bytes.
+
+    Where the budget is so tight that single values decide, the linear relaxation says little, and learning
+    from conflicts more. Costs are rounded down to whole numbers, so that the bound holds.
+    """
+    if program.inner or importlib.util.find_spec("ortools") is None or not program.feasible:
+        return Solution(None, math.inf, 0.0)
+    deadline = time.monotonic() + seconds
+    unit = max(max(program.cost, default=0.0), 1e-300) / WHOLE
+    request = {
+        "cost": [math.floor(c / unit) for c in program.cost],
+        "row_start": program.row_start,
+        "index": program.index,
+        "coefficient": [int(c) for c in program.coefficient],
+        "row_lower": program.row_lower,
+        "row_upper": program.row_upper,
+    }
+    worker = Worker.take("cpsat_worker.py")
+    try:
+        worker.wait_until_ready()
+        request["seconds"] = max(0.01, deadline - time.monotonic())
+        for _, end in worker.messages(request, deadline):
+            if end["infeasible"]:
+                return Solution(None, math.inf, math.inf, infeasible=True)
+            point = None if end["point"] is None else np.array(end["point"], dtype=float)
+            cost = math.inf if point is None else float(np.dot(point, program.cost))
+            return Solution(point, cost, max(0.0, end["bound"] * unit))
+    except KeyboardInterrupt:
+        return Solution(None, math.inf, 0.0, interrupted=True)
+    finally:
+        worker.give_back()
+    return Solution(None, math.inf, 0.0)
 
 
 def _ended(end: dict[str, Any], best: dict[str, Any], scale: float, relaxed: bool) -> Solution:
@@ -123,67 +152,3 @@ def _request(program: Program, scale: float, relaxed: bool) -> dict[str, Any]:
         "coefficient": coefficient,
         "integer": None if relaxed else program.integer,
     }
-
-
-class _Worker:
-    idle: list[_Worker] = []  # noqa: RUF012 - shared on purpose
-
-    def __init__(self) -> None:
-        self.connection, theirs = multiprocessing.Pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("highs_worker.py")), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
-        self.ready = False
-        self.busy = False
-
-    @classmethod
-    def take(cls) -> _Worker:
-        """Return a worker that has nothing to do."""
-        while cls.idle:
-            worker = cls.idle.pop()
-            if worker.process.poll() is None:
-                return worker
-        return cls()
-
-    def wait_until_ready(self) -> None:
-        """Wait for the interpreter to start, the first time."""
-        if not self.ready:
-            try:
-                self.connection.recv()
-            except EOFError:
-                raise RuntimeError("the process that runs HiGHS did not start: see its messages above") from None
-            self.ready = True
-        self.busy = True
-
-    def messages(self, deadline: float) -> Any:
-        """Yield what the worker sends, until the deadline or its end."""
-        while self.connection.poll(max(0.0, deadline - time.monotonic())):
-            try:
-                message = self.connection.recv()
-            except EOFError:
-                return
-            if message[0] == "end":
-                self.busy = False
-            yield message
-
-    def give_back(self) -> None:
-        """Keep the worker for the next program, or end it if it is still at work."""
-        if self.ready and not self.busy:
-            _Worker.idle.append(self)
-        else:
-            self.end()
-
-    def end(self) -> None:
-        """End the process."""
-        self.connection.close()
-        self.process.kill()
-        self.process.wait()
-
-
-@atexit.register
-def _end_idle_workers() -> None:
-    while _Worker.idle:
-        _Worker.idle.pop().end()

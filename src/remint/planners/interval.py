@@ -10,10 +10,12 @@ proven for C runs is not proven for more.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +29,7 @@ from remint.planners.search import finish, run, start
 HINT_MOVES = 60_000
 MOST_RUNS = 4
 MOST_OPS = 1000
+GRACE = 0.2  # seconds for the worker to end by itself
 
 
 def interval(task: Task) -> Outcome:
@@ -96,13 +99,20 @@ def _solve(request: dict[str, object]) -> _Solutions:
         text=True,
     )
     found = _Solutions()
+    # It reports what it finds as it finds it: nothing is lost when it is ended on time.
+    clock = threading.Timer(float(request["seconds"]) + GRACE, worker.kill)  # type: ignore[arg-type]
+    clock.start()
     try:
         assert worker.stdin is not None
         assert worker.stdout is not None
-        worker.stdin.write(json.dumps(request))
-        worker.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            worker.stdin.write(json.dumps(request))
+            worker.stdin.close()
         for line in worker.stdout:
-            answer = json.loads(line)
+            try:
+                answer = json.loads(line)
+            except json.JSONDecodeError:  # half a line: it was ended while it wrote
+                break
             found.ended = answer["ended"]
             if answer["sequence"] is not None:
                 found.sequences.append(answer["sequence"])
@@ -110,6 +120,7 @@ def _solve(request: dict[str, object]) -> _Solutions:
         if not found.sequences:
             raise
     finally:
+        clock.cancel()
         worker.kill()
         worker.wait()
     return found

@@ -21,12 +21,14 @@ import numpy as np
 from remint._core import Search
 from remint.planners.base import Task
 from remint.planners.decisions import Decision, decisions_of_sequence
-from remint.planners.highs import solve
+from remint.planners.highs import solve, solve_by_clauses
 from remint.planners.program import Program
 
 MOST_CUTS = 3
-ROUND_SECONDS, ROUND_PART = 2.0, 0.25
+ROUND_SECONDS, FIRST_ROUND_PART, ROUND_PART = 2.0, 0.12, 0.25
 MOST_OPS_IN_FULL = 80
+# When HiGHS leaves that gap on a program of that many groups, CP-SAT gets that part of the time that is left.
+WIDE_GAP, FEW_CUTS, CLAUSES_PART = 0.02, 4, 0.6
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,17 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
         solution = solve(
             program,
             relaxed=False,
-            seconds=min(task.left(), max(ROUND_SECONDS, ROUND_PART * task.left())),
+            seconds=min(
+                task.left(),
+                max(ROUND_SECONDS, (ROUND_PART if len(cuts) > FEW_CUTS else FIRST_ROUND_PART) * task.left()),
+            ),
             start=start,
             tolerance=gap * base / 4,
         )
+        if not solution.infeasible and solution.cost - solution.bound > WIDE_GAP * base and len(cuts) <= FEW_CUTS:
+            exact = solve_by_clauses(program, seconds=CLAUSES_PART * task.left())
+            if exact.infeasible or exact.interrupted or exact.bound > solution.bound:
+                solution = exact
         if solution.interrupted:
             raise KeyboardInterrupt
         if solution.infeasible:
