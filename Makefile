@@ -41,13 +41,15 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
 
+# `make bench FULL=1` plans all networks at all budgets, and graphs of up to 20,000 ops: about an hour.
 bench: setup
 	$(BIN)/python benchmarks/engine_speed.py
 	$(BIN)/python benchmarks/dtr_reference.py
 	$(BIN)/python benchmarks/coop.py
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
-	$(BIN)/python benchmarks/planning_table.py build/graphs/*.graph -o build/planning.json --auto-limit 30 --time-limit 10
-	$(BIN)/python benchmarks/planning_table.py --render build/planning.json
+	$(BIN)/python benchmarks/planning_table.py build/graphs $(if $(FULL),--full)
+	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)
+	$(BIN)/python benchmarks/planning_scaling.py $(if $(FULL),--full)
 
 # The core's tests once more, on a core that checks every access, every shift and every assertion.
 sanitize: $(SANITIZED)/tested

@@ -92,7 +92,7 @@ def main() -> None:
     options.budgets = options.budgets or ("90%,80%,50%,30%" if options.full else "50%")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     run(options)
-    publish("Planners on captured networks", render(options.output), notes=NOTES)
+    publish("Planners on captured networks", render(options.output), notes=NOTES, packages=("highspy", "ortools"))
 
 
 if __name__ == "__main__":

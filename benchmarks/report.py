@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import platform
 import subprocess
 import sys
@@ -23,12 +24,13 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(title: str, table: str, *, notes: str = "") -> None:
-    """Print a result and keep it as a dated file, named after the script."""
+def publish(title: str, table: str, *, notes: str = "", packages: Sequence[str] = ()) -> None:
+    """Print a result and keep it as a dated file, named after the script, with the versions of what it uses."""
     script = Path(sys.argv[0])
     command = " ".join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     machine = f"{_processor()}, Python {platform.python_version()}, one thread"
+    machine += "".join(f", {package} {importlib.metadata.version(package)}" for package in packages)
     text = f"# {title}\n\n{today}, {machine}. `{command}`\n\n{table}\n"
     if notes:
         text += f"\n{notes}\n"

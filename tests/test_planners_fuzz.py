@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
+import time
 from fractions import Fraction
 
 import pytest
 
+from planning_graphs import cheapest, random_graph
 from remint.errors import BudgetError
 from remint.graph import Graph, Op
 from remint.plan import Compute, Plan
 from remint.planners import PLANNERS, frontier, plan
+from remint.planners.base import Task
+from remint.planners.cut import best_cut
+from remint.planners.highs import solve_by_clauses
+from remint.planners.program import Program
+from remint.problem import Problem
 
 SIZES = (0, 0, 1, 2, 3, 5, 8, 1000)
 COSTS = (0, 0, 0.25, 1, 2, 3, 7)
@@ -158,3 +165,20 @@ def test_a_frontier_is_monotone():
         for budget, made in plans.items():
             if made is not None:
                 check(graph, made, budget)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cuts_and_programs_bound_the_cheapest_schedule(seed):
+    graph = random_graph(seed + 1000, 7, 8)
+    for budget in budgets(graph)[1:]:
+        least = cheapest(graph, budget, any_order=True)
+        task = Task(problem=Problem.of(graph), budget=budget, deadline=time.monotonic() + 5)
+        bound, let_go = best_cut(task)
+        assert bound <= (float("inf") if least is None else least + 1e-6)
+        for drop, value, stage in let_go:
+            assert drop
+            assert task.problem.maker[value] < stage
+        n = len(graph.ops)
+        program = Program(task.problem, budget, tuple(sorted({0, n // 2, n})))
+        solution = solve_by_clauses(program, seconds=5)
+        assert graph.cost + solution.bound <= (float("inf") if least is None else least + 1e-6)

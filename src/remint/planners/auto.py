@@ -19,11 +19,11 @@ from remint.planners.base import Infeasible, Outcome, Planner, Task
 from remint.planners.baselines import drop, keep
 from remint.planners.chain import chain
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt
-from remint.planners.decisions import sequence_of_decisions, staged
+from remint.planners.cut import best_cut
+from remint.planners.decisions import Decision, sequence_of_decisions, staged
 from remint.planners.demand import demand
 from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
-from remint.planners.knapsack import knapsack_bound
 from remint.planners.refine import refine
 from remint.planners.search import START_SECONDS_PER_OP, run, start
 
@@ -100,7 +100,7 @@ def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
     best.offer_all((demand, keep))
-    bound = knapsack_bound(task.problem, task.budget)
+    bound, let_go = best_cut(task)
     if math.isinf(bound):
         best.proven_infeasible = True
         return
@@ -112,7 +112,7 @@ def _portfolio(task: Task, best: _Best) -> None:
     engine = start(task, best.sequence or best.least)
     try:
         best.offer_from(engine)
-        _take_turns(task, best, engine)
+        _take_turns(task, best, engine, let_go)
     finally:
         best.offer_from(engine)
     # What any baseline can do, auto can.
@@ -126,7 +126,7 @@ def _turn(task: Task, part: float) -> Task:
     return replace(task, deadline=min(task.deadline, time.monotonic() + part * given))
 
 
-def _take_turns(task: Task, best: _Best, engine: Search) -> None:
+def _take_turns(task: Task, best: _Best, engine: Search, let_go: list[Decision]) -> None:
     n = len(task.graph.ops)
     moves = min(ROUND, ROUND_PER_OP * n) + 600 * n
 
@@ -135,6 +135,9 @@ def _take_turns(task: Task, best: _Best, engine: Search) -> None:
         best.offer_from(engine)
 
     take_turn(FIRST_PART)
+    if let_go and n <= MOST_OPS_FOR_PROOF and not best.done():
+        engine.start(let_go)
+        take_turn(FIRST_PART)
     if highs.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
         known = staged(best.sequence) if best.sequence is not None else None
         for step in refine(task, known, GAP):
