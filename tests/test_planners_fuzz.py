@@ -15,8 +15,8 @@ from remint.plan import Compute, Plan
 from remint.planners import PLANNERS, frontier, plan
 from remint.planners.base import Task
 from remint.planners.cut import best_cut
-from remint.planners.highs import solve_by_clauses
 from remint.planners.program import Program
+from remint.planners.solvers import solve_by_clauses
 from remint.problem import Problem
 
 SIZES = (0, 0, 1, 2, 3, 5, 8, 1000)

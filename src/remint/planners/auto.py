@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from remint._core import Search
-from remint.planners import highs
+from remint.planners import solvers
 from remint.planners.base import Infeasible, Outcome, Planner, Task
 from remint.planners.baselines import drop, keep
 from remint.planners.chain import chain
@@ -138,7 +138,7 @@ def _take_turns(task: Task, best: _Best, engine: Search, let_go: list[Decision])
     if let_go and n <= MOST_OPS_FOR_PROOF and not best.done():
         engine.start(let_go)
         take_turn(FIRST_PART)
-    if highs.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
+    if solvers.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
         known = staged(best.sequence) if best.sequence is not None else None
         for step in refine(task, known, GAP):
             if step.infeasible:

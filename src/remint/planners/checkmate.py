@@ -14,11 +14,10 @@ from dataclasses import replace
 
 from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
-from remint.planners.decisions import sequence_of_decisions
 from remint.planners.demand import first_schedule
-from remint.planners.highs import solve
 from remint.planners.program import Program, all_stages
-from remint.planners.search import run, start
+from remint.planners.search import finish, run, start
+from remint.planners.solvers import solve
 
 MOST_OPS = 400
 SEARCH_MOVES, SEARCH_MOVES_PER_OP = 100_000, 1000
@@ -32,7 +31,15 @@ def checkmate(task: Task) -> Outcome:
         raise Infeasible(f"the program of {n} ops is too large (over {MOST_OPS}): use auto, which refines a small one")
     if n == 0:
         return Outcome((), 0.0)
-    known = _start(task)
+    searching = replace(task, deadline=min(task.deadline, time.monotonic() + SEARCH_PART * task.left()))
+    engine = start(searching, first_schedule(searching))
+    try:
+        run(searching, engine, min(SEARCH_MOVES, SEARCH_MOVES_PER_OP * n))
+    except KeyboardInterrupt:
+        if not engine.feasible:
+            raise
+        return finish(task, engine)
+    known = Plan.from_sequence(task.graph, finish(task, engine).sequence) if engine.feasible else None
     stages = all_stages(task.problem)
     try:
         program = Program(task.problem, task.budget, stages, stages[1:], task.deadline)
@@ -59,13 +66,3 @@ def checkmate(task: Task) -> Outcome:
     if known is None:
         raise Infeasible("no solution was found in the time given")
     return Outcome(known.sequence, bound)
-
-
-def _start(task: Task) -> Plan | None:
-    """Return a schedule of the class, if a short search finds one."""
-    searching = replace(task, deadline=min(task.deadline, time.monotonic() + SEARCH_PART * task.left()))
-    engine = start(searching, first_schedule(searching))
-    run(searching, engine, min(SEARCH_MOVES, SEARCH_MOVES_PER_OP * len(task.graph.ops)))
-    if not engine.feasible:
-        return None
-    return Plan.from_sequence(task.graph, sequence_of_decisions(task.problem, engine.best))

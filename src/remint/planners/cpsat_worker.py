@@ -1,4 +1,4 @@
-"""The process that runs CP-SAT for highs.py: one program after the other, 0 or 1 per column."""
+"""The process that runs CP-SAT for solvers.py: one program after the other, 0 or 1 per column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that runs HiGHS for highs.py: programs come in, bounds and better points go out as they are found.
+"""The process that runs HiGHS for solvers.py: programs come in, bounds and better points go out as they are found.
 
 HiGHS looks at the clock only between its steps, and one step on a large program can take many times the time
 given. A process can be ended on time.

@@ -48,6 +48,10 @@ def interval(task: Task) -> Outcome:
     try:
         run(searching, engine, HINT_MOVES)
         hint = finish(task, engine).sequence
+    except KeyboardInterrupt:
+        if not engine.feasible:
+            raise
+        return finish(task, engine)
     except Infeasible as failure:
         least = failure.least
     runs = min(MOST_RUNS, max(2, *Counter(hint or least or range(2)).values()))
