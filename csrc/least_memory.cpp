@@ -10,8 +10,9 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNearness = 5;          // how much more what is left to pay counts when any way will do
 constexpr std::int64_t kLargeSet = 256;  // looking at sets much larger than this counts several times
-constexpr int kDeepest = 64;             // ops that are looked at to tell what making a value again costs
-constexpr double kLast = 1e30;           // what is hard to make again is worth more than anything else
+constexpr std::size_t kAskEvery = 16;
+constexpr int kDeepest = 64;    // ops that are looked at to tell what making a value again costs
+constexpr double kLast = 1e30;  // what is hard to make again is worth more than anything else
 
 std::uint64_t mixed(std::uint64_t z) {
   z = (z + 1) * 0x9E3779B97F4A7C15ull;
@@ -155,6 +156,8 @@ int LeastMemory::walk(Node start, Order order, double limit, std::int64_t effort
       open_ = std::min(open_, nodes_[at].need);
       return -1;
     }
+    if (nodes_.size() % kAskEvery == 0 && go_on_ && !go_on_()) ended_ = true;
+    if (ended_) return -1;
     effort -= expand(at, order, limit, missing_only);
   }
   return -1;
@@ -165,6 +168,8 @@ double LeastMemory::bound(std::int64_t effort, int ops) {
   std::fill(resident_.begin(), resident_.end(), 0);
   std::fill(level_.begin(), level_.end(), kEasy);
   staying_ = 0;
+  go_on_ = nullptr;
+  ended_ = false;
   std::vector<std::pair<double, int>> needs;
   for (int t = 0; t <= n; ++t) needs.push_back({-root(t).need, t});
   std::sort(needs.begin(), needs.end());
@@ -281,9 +286,11 @@ std::vector<int> LeastMemory::schedule(double budget, std::int64_t effort, int t
   sequence_.clear();
   bytes_ = problem_.constant_bytes;
   turn_ = turn;
+  go_on_ = go_on;
+  ended_ = false;
   patience_ = patience;
   for (int t = 0; t <= n; ++t) {
-    if (!go_on()) return {};
+    if (ended_ || !go_on()) return {};
     int at = find_way(t, budget, effort);
     if (at < 0) return {};
     const std::vector<Node> way = std::move(nodes_);

@@ -26,8 +26,8 @@ class LeastMemory {
   // The ops to run, in order, so that no more than `budget` is ever held: op after op, what it misses is made
   // in the cheapest way that is found to fit, and what is worth least is let go: the less, the longer it
   // waits to the power of `patience`. What ops from `turn` on made is taken to be hard to make again. Empty
-  // if there is an op for which no way is found among that many sets, or when `go_on`, asked at each op, says
-  // no.
+  // if there is an op for which no way is found among that many sets, or when `go_on`, asked now and then,
+  // says no.
   std::vector<int> schedule(double budget, std::int64_t effort, int turn, double patience,
                             const std::function<bool()>& go_on);
 
@@ -80,7 +80,9 @@ class LeastMemory {
 
   std::vector<Node> nodes_;
   std::vector<Entry> heap_;
-  double open_ = 0;  // what the best open end needs, when a walk was given up or its limit was met
+  std::function<bool()> go_on_;
+  bool ended_ = false;  // by `go_on_`
+  double open_ = 0;     // what the best open end needs, when a walk was given up or its limit was met
 
   std::vector<char> resident_, level_;
   std::array<double, 2 * kPinned> level_bytes_{};

@@ -143,21 +143,22 @@ def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
         advice = " of another planner: ask auto"
     return BudgetError(
         f"{format_bytes(budget)} was asked of {planner}: {failure}. Below {format_bytes(limit)} no schedule "
-        f"exists ({_largest(graph)}); the smallest budget with a known plan is {known} B "
+        f"exists ({_largest(graph, limit)}); the smallest budget with a known plan is {known} B "
         f"({format_bytes(known)}): give at least that{advice}",
         min_budget_bytes=limit,
         known_budget_bytes=known,
     )
 
 
-def _largest(graph: Graph) -> str:
+def _largest(graph: Graph, limit: int) -> str:
     """Say what no schedule can do without."""
     needs = {
         op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)) for op in graph.ops
     }
     needs["the end of the step"] = sum(graph.nbytes(v) for v in set(graph.outputs) - set(graph.constants))
     name = max(needs, key=lambda n: needs[n])
-    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once"
+    more = ", and making what it reads takes more" if graph.constant_bytes + needs[name] < limit else ""
+    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once{more}"
 
 
 def _print_progress(progress: Progress) -> None:
