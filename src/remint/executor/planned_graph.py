@@ -127,7 +127,8 @@ class PlannedGraph:
         def run(args: list[Any]) -> Any:
             inputs = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, torch.Tensor)}
             results = forward(args)
-            for tensor in results[self._num_returned :]:
+            # A graph can save nothing but its inputs; then what it returns tells.
+            for tensor in (*results[self._num_returned :], *results[: self._num_returned]):
                 if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in inputs:
                     self.compilation.saved(self, tensor)
                     break
