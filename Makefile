@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python benchmarks/engine_speed.py
 	$(BIN)/python benchmarks/dtr_reference.py
 	$(BIN)/python benchmarks/coop.py
+	$(BIN)/python benchmarks/compiled.py
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
 	$(BIN)/python benchmarks/planning_table.py build/graphs/*.graph -o build/planning.json --auto-limit 30 --time-limit 10
 	$(BIN)/python benchmarks/planning_table.py --render build/planning.json

@@ -2,6 +2,7 @@
 
 python benchmarks/compiled.py                  # all models; a table and a figure in benchmarks/results
 python benchmarks/compiled.py unet gpt gpt12   # some of them
+python benchmarks/compiled.py --quick gpt      # four settings of the peers instead of twelve
 python benchmarks/compiled.py --render         # the table and the figure of what was measured last
 
 Per model one fresh process runs every variant, its steps in turns. The peak is the heap's above what was there before
@@ -80,9 +81,10 @@ class Heap:
 class Bench:
     """All variants of one model, in one process."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, fractions: tuple[float, ...] = FRACTIONS) -> None:
         import torch
 
+        self.fractions = fractions
         torch.set_num_threads(1)
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000
         self.name, self.heap = name, Heap()
@@ -127,7 +129,7 @@ class Bench:
         wrapped = block_by_block(make(self.name)[0])
         self.add("torch.utils.checkpoint", "per block", wrapped, wrapped)
         for solver in ("dp", "ilp"):
-            for fraction in FRACTIONS:
+            for fraction in self.fractions:
                 # A backend of its own: dynamo finds what it compiled by the backend, and knows of no fractions.
                 call = torch.compile(self.model, backend=functools.partial(aot_eager))
                 with config.patch(activation_memory_budget=fraction, activation_memory_budget_solver=solver):
@@ -193,7 +195,7 @@ class Bench:
         return self.rows
 
 
-def measure(names: list[str]) -> None:
+def measure(names: list[str], quick: list[str]) -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     counter = BUILD / "heap_counter.so"
     source = Path(__file__).with_name("heap_counter.c")
@@ -201,17 +203,18 @@ def measure(names: list[str]) -> None:
     for name in names:
         # Sizes that decide between heap and mmap are left as they are: both are counted.
         environment = {**os.environ, "LD_PRELOAD": str(counter), "OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, __file__, "--one", name], check=True, env=environment)
+        subprocess.run([sys.executable, __file__, "--one", name, *quick], check=True, env=environment)
 
 
 def main() -> None:
     options = sys.argv[1:]
     if options[:1] == ["--one"]:
-        rows = Bench(options[1]).run()
+        rows = Bench(options[1], (1.0, 0.2) if "--quick" in options else FRACTIONS).run()
         (BUILD / f"{options[1]}.json").write_text(json.dumps(rows))
         return
     if options[:1] != ["--render"]:
-        measure(options or list(MODELS))
+        quick = [option for option in options if option == "--quick"]
+        measure([option for option in options if option not in quick] or list(MODELS), quick)
     from compiled_report import report
 
     report({name: json.loads(path.read_text()) for name in MODELS if (path := BUILD / f"{name}.json").exists()})

@@ -19,7 +19,7 @@ def report(results: dict[str, list[dict]]) -> None:
     """Publish one table for all models, the comparison at equal peaks, and a figure."""
     parts = []
     for name, rows in results.items():
-        parts += [f"## {TITLES[name]}", _table(rows), _summary(rows)]
+        parts += [f"## {TITLES[name]}", _table(rows), _summary(rows), _predictions(rows), _greedy(rows)]
     figure(results)
     publish("Compiled plans and their peers: one training step", "\n\n".join(parts), notes=NOTES)
 
@@ -70,6 +70,29 @@ def _summary(rows: list[dict]) -> str:
         peak = f"{min(other['peak'] for other in quick) / row['peak']:.3f}" if quick else "-"
         cells.append([f"{row['tool']} {row['setting']}".strip(), time, peak])
     return markdown(["peer", "remint's time at its peak", "remint's peak at its time"], cells)
+
+
+def _predictions(rows: list[dict]) -> str:
+    planned = [row for row in rows if row["tool"] == "remint compiled"]
+    base = _best(rows[0])
+    time = max(abs(_best(row) / base / row["ratio"] - 1) for row in planned)
+    peak = max(abs(row["peak"] / row["plan_peak"] - 1) for row in planned)
+    over = max(row["peak"] - row["budget"] for row in planned)
+    return (
+        f"Predicted and measured differ by at most {time:.1%} (time over eager's) and {peak:.2%} (peak); the heap is "
+        f"at most {max(0, over) / 1024:.0f} KiB above a budget, Python's own objects included."
+    )
+
+
+def _greedy(rows: list[dict]) -> str:
+    """The online path beside the plan for the same budget."""
+    planned = {row["budget"]: row for row in rows if row["tool"] == "remint compiled"}
+    cells = [
+        [row["setting"], f"{_best(row) * 1e3:.0f}", f"{_best(other) * 1e3:.0f}", f"{_best(row) / _best(other):.3f}"]
+        for row in rows
+        if row["tool"] == "remint online" and (other := planned.get(row["budget"]))
+    ]
+    return markdown(["budget", "online ms", "compiled ms", "online / compiled"], cells)
 
 
 def figure(results: dict[str, list[dict]]) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-
-Loss = Callable[[nn.Module], torch.Tensor]
 
 
 @dataclass
@@ -63,7 +60,3 @@ def assert_same_bits(expected: Trained, found: Trained) -> None:
         other = found.state[name]
         assert (value is None) == (other is None), name
         assert value is None or torch.equal(value, other), name
-
-
-def twice(model: nn.Module) -> tuple[nn.Module, nn.Module]:
-    return model, copy.deepcopy(model)

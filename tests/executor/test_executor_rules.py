@@ -13,9 +13,11 @@ from stepping import measured, train
 from torch import nn
 
 import remint
+from remint import planners
 from remint.executor.cache import Cache
 from remint.executor.training import TURN
 from remint.plan import Plan
+from remint.planners.base import Outcome
 
 QUICK = {"planner": "search", "time_limit": 2, "costs": "estimate", "cache": False, "progress": False}
 
@@ -65,25 +67,18 @@ def test_loss_outside_and_inside_the_module():
         assert "rematerialized" in compiled.remint_plan.explain()
 
 
-def test_an_op_can_run_many_times_and_inside_the_forward():
-    """A hand-made plan: everything is dropped at once and made again for each reader, in both phases."""
-    from remint import planners
-
+def test_an_op_can_run_many_times():
+    """Nothing is kept: every reader makes what it reads from the inputs on."""
     model, other = pair(tower(6, dropout=0.2))
     x = torch.randn(64, 32)
     planned = remint.compile(other, budget="100%", **{**QUICK, "planner": "drop"})
     assert_alike(model, other, lambda m: m(x).square().mean(), lambda _: planned(x).square().mean())
     (plan,) = planned.remint_plan
-    assert planners.PLANNERS["drop"] is not None
-    runs = [plan.sequence.count(index) for index in range(len(plan.graph.ops))]
-    turn = [op.name for op in plan.graph.ops].index(TURN)
-    forward = plan.sequence[: plan.sequence.index(turn)]
-    assert max(runs) > 2
-    assert len(set(forward)) <= len(forward)
+    assert max(plan.sequence.count(index) for index in range(len(plan.graph.ops))) > 2
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-def test_rematerialization_at_a_chosen_place(where):
+def test_rematerialization_at_a_chosen_place(where, monkeypatch):
     """The same op once more right before the turn, or twice in the backward, and dropped in between."""
     torch.manual_seed(0)
     model, other = pair(tower(3, dropout=0.5))
@@ -91,29 +86,18 @@ def test_rematerialization_at_a_chosen_place(where):
 
     def again(task):
         ops = task.graph.ops
-        names = [op.name for op in ops]
-        turn = names.index(TURN)
-        drawn = [i for i, op in enumerate(ops) if op.name.startswith(("native_dropout", "bernoulli")) and i < turn]
-        first = [i for i in drawn if ops[i].rematerializable]
-        assert first
+        turn = [op.name for op in ops].index(TURN)
+        draws = [i for i in range(turn) if ops[i].name.startswith("native_dropout") and ops[i].rematerializable]
+        # What these ops read must be there, so all of the forward up to the last of them runs again.
+        needed = [i for i in range(draws[-1] + 1) if ops[i].rematerializable]
         sequence = list(range(len(ops)))
         place = turn if where == "forward" else turn + 1
-        # Values that these ops read must be there: the whole forward up to them runs again.
-        needed = [i for i in range(first[-1] + 1) if ops[i].rematerializable]
         sequence[place:place] = needed * (1 if where == "forward" else 2)
-        from remint.planners.base import Outcome
-
         return Outcome(tuple(sequence))
 
-    from remint import planners
-
-    original = planners.PLANNERS
-    planners.PLANNERS = {**original, "search": again}
-    try:
-        planned = remint.compile(other, budget="400%", **QUICK)
-        assert_alike(model, other, lambda m: m(x).square().mean(), lambda _: planned(x).square().mean())
-    finally:
-        planners.PLANNERS = original
+    monkeypatch.setattr(planners, "PLANNERS", {**planners.PLANNERS, "search": again})
+    planned = remint.compile(other, budget="400%", **QUICK)
+    assert_alike(model, other, lambda m: m(x).square().mean(), lambda _: planned(x).square().mean())
     (plan,) = planned.remint_plan
     assert len(plan.sequence) > len(plan.graph.ops)
 
@@ -148,7 +132,7 @@ class Counting(nn.Module):
 def test_written_buffers_are_written_once_and_read_as_they_were():
     model, other = pair(Counting())
     x = torch.randn(256, 32)
-    planned = remint.compile(other, budget="65%", **QUICK)
+    planned = remint.compile(other, budget="75%", **QUICK)
     for number in range(1, 3):
         for m in (model, other):
             m.zero_grad()
@@ -277,7 +261,7 @@ def test_a_damaged_cache_is_ignored(tmp_path):
 
 
 class Broken(nn.Module):
-    """Three graphs: dynamo cannot look into a print."""
+    """Three graphs."""
 
     def __init__(self):
         super().__init__()
@@ -326,7 +310,7 @@ def test_an_interrupted_solve_goes_on_with_the_best_plan():
     code = """
 import os, signal, threading, time, torch, remint
 torch.set_num_threads(1)
-model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh()) for _ in range(40)))
+model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh()) for _ in range(16)))
 planned = remint.compile(model, budget="60%", time_limit=300, costs="estimate", cache=False)
 began = time.monotonic()
 from remint.executor import planning

@@ -21,7 +21,7 @@ from remint.executor.cache import Cache
 from remint.executor.options import Options
 from remint.executor.planned_graph import PlannedGraph
 from remint.executor.planning import plan_graph
-from remint.executor.training import ALONE, Around
+from remint.executor.training import ALONE, Around, kept_bytes
 from remint.graph import Graph
 from remint.plan import Plan
 from remint.units import parse_budget
@@ -96,7 +96,7 @@ class Compilation:
         gradients = [graph.gradient_bytes for graph in graphs]
         after = [sum(gradients[place + 1 :]) for place in range(len(graphs))]
         free = [graph.graph_of(Around(after=nbytes)) for graph, nbytes in zip(graphs, after, strict=True)]
-        kept = [graph.kept_in(keep_all(own)) for graph, own in zip(graphs, free, strict=True)]
+        kept = [kept_bytes(_keep_all(own)) for own in free]
         # What a graph and all later ones take without a budget.
         taken = [0] * (len(graphs) + 1)
         for place in reversed(range(len(graphs))):
@@ -113,12 +113,12 @@ class Compilation:
                 plans.append(plan_graph(graph.graph_of(around), budget, self.options, self.cache))
             except BudgetError:
                 return  # the plans of the first step hold the budget, and stay
-            before += graph.kept_in(plans[-1])
+            before += kept_bytes(plans[-1])
         for graph, plan in zip(graphs, plans, strict=True):
             graph.replace(plan)
 
 
-def keep_all(graph: Graph) -> Plan:
+def _keep_all(graph: Graph) -> Plan:
     """The plan without rematerialization."""
     return Plan.from_sequence(graph, range(len(graph.ops)))
 

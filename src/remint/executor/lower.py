@@ -9,6 +9,7 @@ a tuple are taken right after it, as it keeps all of them alive.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,7 @@ def lower(training: Training, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModul
     """
     names = [plan.graph.ops[index].name for index in plan.sequence]
     turn = names.index(TURN)
-    seen: set[str] = set()
-    again = {name for name in names if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
+    again = {name for name, count in Counter(names).items() if count > 1}
 
     forward = _Writer(training, again, _no_value)
     for node in training.placeholders:

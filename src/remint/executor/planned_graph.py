@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from remint.capture.costs import Cost, estimate, measure
 from remint.executor import inductor
 from remint.executor.lower import lower
-from remint.executor.training import LATER_GRADIENTS, LATER_ROOM, TURN, Around, Training
+from remint.executor.training import Around, Training, kept_bytes
 from remint.graph import Graph
-from remint.plan import Compute, Plan
+from remint.plan import Plan
 
 if TYPE_CHECKING:
     from remint.executor.compilation import Compilation
@@ -72,24 +72,6 @@ class PlannedGraph:
         include = self.compilation.options.include_parameters
         return self._training.graph(self._costs, around=around, include_parameters=include)
 
-    def kept_in(self, plan: Plan) -> int:
-        """Return the bytes that a plan keeps from the forward for the backward, with what the caller holds."""
-        graph = plan.graph
-        turn = next(op for op in graph.ops if op.name == TURN)
-        tangents = set(turn.outputs) - {name for name in turn.outputs if name.endswith(".returned")}
-        resident: set[str] = set()
-        turned = False
-        for step in plan.steps:
-            if isinstance(step, Compute):
-                if turned:
-                    break
-                op = graph.ops[step.op]
-                turned = op is turn
-                resident.update(op.outputs)
-            else:
-                resident.discard(step.value)
-        return sum(graph.nbytes(value) for value in resident - tangents - {LATER_GRADIENTS, LATER_ROOM})
-
     def _partition(
         self,
         joint: fx.GraphModule,
@@ -117,7 +99,7 @@ class PlannedGraph:
             self.gradient_bytes = training.gradient_bytes(static_lifetime_input_indices or [])
             plan = self._next if self._next is not None else self.compilation.plan(self)
         self.plan, self._next = plan, None
-        self.kept_bytes = self.kept_in(plan)
+        self.kept_bytes = kept_bytes(plan)
         self._num_returned = num_fwd_outputs
         return lower(training, plan)
 

@@ -24,12 +24,14 @@ from remint.capture.joint import Joint
 from remint.capture.storages import Storages, find_storages, outputs_of, repeatable
 from remint.executor import rng
 from remint.graph import Graph, Op
+from remint.plan import Free, Plan
 
 # Names that no fx node can have.
 TURN = "end of the forward"
 LATER_GRADIENTS = "gradients of later graphs"
 LATER_ROOM = "room for later graphs"
 EARLIER = "what earlier graphs keep"
+RETURNED = " as returned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +78,11 @@ class Training:
         wanted = _ancestors(node for node in results[:num_forward_outputs] if isinstance(node, fx.Node))
         place = {node: index for index, node in enumerate(calls)}
         last = max((place[node] for node in wanted if node in place), default=-1)
-        # Writes to inputs stand at the end of the joint graph; those that need no tangent belong to the forward.
-        wanted |= _ancestors(node for node in calls if node not in late and not repeatable(node))
+        # Writes to inputs stand at the end of the joint graph; those that need no tangent belong to the forward, as do
+        # assertions.
+        wanted |= _ancestors(node for node in calls if node not in late and _acts(node))
         early = {node for node in calls if node not in late and (node in wanted or place[node] <= last)}
-        ops = [node for node in calls if storages.made[node.name] or not repeatable(node)]
+        ops = [node for node in calls if storages.made[node.name] or _acts(node)]
         return cls(
             joint,
             storages,
@@ -115,14 +118,14 @@ class Training:
         # What the forward returns is the caller's: it stays. An op that makes only that has no reason to run again.
         # Of an op that makes more (a batch norm and its statistics) the caller keeps the part as it was at the turn.
         whole = {s for maker in self.storages.made.values() if len(maker) == 1 for s in maker if s in returned}
-        parts = {f"{s}.returned": made[s] for s in returned if s not in whole}
+        parts = {s + RETURNED: made[s] for s in returned if s not in whole}
         written = self._written()
 
         def ops(nodes: Sequence[fx.Node]) -> list[Op]:
             found: list[Op] = []
             for node in nodes:
                 name = node.name
-                # An op that only writes to an input makes nothing, and still has its place.
+                # An op that writes to an input, or asserts, makes nothing, and still has its place.
                 outputs = outputs_of(node, self.storages, costs[name]) or {name: 0}
                 again = self._repeats(node, written) and whole.isdisjoint(outputs)
                 inputs = self.storages.read[name]
@@ -165,7 +168,7 @@ class Training:
     def _repeats(self, node: fx.Node, written: set[str]) -> bool:
         """Whether a node, run again at any later time, makes what it made before."""
         target = node.target
-        if not repeatable(node) or not isinstance(target, torch._ops.OpOverload):
+        if _acts(node) or not isinstance(target, torch._ops.OpOverload):
             return False
         if target.namespace in ("_c10d_functional", "c10d"):
             return False  # every rank would have to run it again at the same time
@@ -175,6 +178,25 @@ class Training:
         # once; its backward takes them, but reads them only in evaluation.
         in_training = target is torch.ops.aten._native_batch_norm_legit_functional.default and bool(node.args[5])
         return in_training or written.isdisjoint(self.storages.read[node.name])
+
+
+def kept_bytes(plan: Plan) -> int:
+    """Return what a plan keeps from the forward for the backward, with what the caller holds of its results."""
+    graph = plan.graph
+    turn = next(index for index, op in enumerate(graph.ops) if op.name == TURN)
+    resident: set[str] = set()
+    turned = False
+    for step in plan.steps:
+        if isinstance(step, Free):
+            resident.discard(step.value)
+        elif turned:
+            break
+        else:
+            turned = step.op == turn
+            # Of what the turn makes, the tangents for one, only the parts that were returned were there before.
+            made = graph.ops[step.op].outputs
+            resident.update(value for value in made if not turned or value.endswith(RETURNED))
+    return sum(graph.nbytes(value) for value in resident)
 
 
 def is_tangent(node: fx.Node) -> bool:
@@ -194,6 +216,11 @@ def _fix_sizes(placeholders: Sequence[fx.Node]) -> None:
             fixed: dict[fx.Node, Any] = {node: int(node.meta["val"])}
             for user in list(node.users):
                 user.args, user.kwargs = fx.node.map_arg((user.args, user.kwargs), _replacing(fixed))
+
+
+def _acts(node: fx.Node) -> bool:
+    """Whether a node is there for what it does, not for what it makes."""
+    return not repeatable(node) or node.is_impure(impure_random=False)
 
 
 def _replacing(fixed: dict[fx.Node, Any]) -> Any:
