@@ -19,7 +19,7 @@ from remint.executor.training import TURN
 from remint.plan import Plan
 from remint.planners.base import Outcome
 
-QUICK = {"planner": "search", "time_limit": 2, "costs": "estimate", "cache": False, "progress": False}
+QUICK = {"planner": "search", "time_limit": 5, "costs": "estimate", "cache": False, "progress": False}
 
 
 def tower(layers=8, width=32, dropout=0.0):
@@ -169,9 +169,9 @@ def test_inference_runs_unplanned_and_new_shapes_are_planned_anew():
     with torch.no_grad():
         planned(torch.randn(16, 32))
     assert len(planned.remint_plan) == 0
-    for batch in (128, 160, 192):
+    for batch in (128, 160):
         planned(torch.randn(batch, 32)).square().mean().backward()
-    assert len(planned.remint_plan) == 3
+    assert len(planned.remint_plan) == 2
     # Also where torch.compile would have made the batch a symbol.
     torch._dynamo.reset()
     options = {"budget": "75%", **QUICK}
