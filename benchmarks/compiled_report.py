@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+
 from report import RESULTS, markdown, publish
 
 MEBI = 2**20
@@ -21,7 +23,8 @@ def report(results: dict[str, list[dict]]) -> None:
     for name, rows in results.items():
         parts += [f"## {TITLES[name]}", _table(rows), _summary(rows), _predictions(rows), _greedy(rows)]
     figure(results)
-    publish("Compiled plans and their peers: one training step", "\n\n".join(parts), notes=NOTES)
+    version = importlib.metadata.version("torch")
+    publish("Compiled plans and their peers: one training step", "\n\n".join(parts), notes=f"torch {version}. {NOTES}")
 
 
 NOTES = """\
