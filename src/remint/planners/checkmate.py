@@ -43,10 +43,12 @@ def checkmate(task: Task) -> Outcome:
     stages = all_stages(task.problem)
     try:
         program = Program(task.problem, task.budget, stages, stages[1:], task.deadline)
-    except TimeoutError as error:
-        if known is None:
-            raise Infeasible(str(error)) from None
-        return Outcome(known.sequence, base)
+    except (TimeoutError, KeyboardInterrupt) as error:
+        if known is not None:
+            return Outcome(known.sequence, base)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise Infeasible(str(error)) from None
     solution = solve(
         program,
         relaxed=False,

@@ -57,7 +57,10 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
     inner: set[int] = set()
     best = base
     while task.left() > 0.05:
-        program = Program(problem, task.budget, tuple(sorted(cuts)), tuple(sorted(inner)))
+        try:
+            program = Program(problem, task.budget, tuple(sorted(cuts)), tuple(sorted(inner)), task.deadline)
+        except TimeoutError:
+            return
         start = program.solution_of(incumbent) if incumbent is not None and not inner else None
         solution = solve(
             program,

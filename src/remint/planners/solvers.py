@@ -68,9 +68,9 @@ def solve(
     worker = Worker.take("highs_worker.py")
     interrupted = False
     try:
-        worker.wait_until_ready()
+        ready = worker.wait_until_ready(deadline)
         request["options"]["time_limit"] = max(0.01, deadline - time.monotonic())
-        for message in worker.messages(request, deadline):
+        for message in worker.messages(request, deadline) if ready else ():
             if message[0] == "point":
                 best.update(point=message[1], cost=message[2])
             elif message[0] == "bound":
@@ -106,9 +106,9 @@ def solve_by_clauses(program: Program, *, seconds: float) -> Solution:
     }
     worker = Worker.take("cpsat_worker.py")
     try:
-        worker.wait_until_ready()
+        ready = worker.wait_until_ready(deadline)
         request["seconds"] = max(0.01, deadline - time.monotonic())
-        for _, end in worker.messages(request, deadline):
+        for _, end in worker.messages(request, deadline) if ready else ():
             if end["infeasible"]:
                 return Solution(None, math.inf, math.inf, infeasible=True)
             point = None if end["point"] is None else np.array(end["point"], dtype=float)

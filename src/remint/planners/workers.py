@@ -46,14 +46,17 @@ class Worker:
                 return worker
         return cls(script)
 
-    def wait_until_ready(self) -> None:
-        """Wait for the interpreter to start, the first time."""
+    def wait_until_ready(self, deadline: float) -> bool:
+        """Wait for the interpreter to start, the first time; return whether it did until the deadline."""
         if not self.ready:
+            if not self.connection.poll(max(0.0, deadline - time.monotonic())):
+                return False
             try:
                 self.connection.recv()
             except EOFError:
                 raise RuntimeError(f"{self.script} did not start: see its messages above") from None
             self.ready = True
+        return True
 
     def messages(self, request: dict[str, Any], deadline: float) -> Iterator[tuple[Any, ...]]:
         """Send a request and yield what comes back, until ("end", ...), or some time after the deadline."""
