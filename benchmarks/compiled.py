@@ -2,7 +2,7 @@
 
 python benchmarks/compiled.py                  # all models; a table and a figure in benchmarks/results
 python benchmarks/compiled.py unet gpt gpt12   # some of them
-python benchmarks/compiled.py --quick gpt      # two settings of the peers instead of twelve, fewer budgets
+python benchmarks/compiled.py --quick gpt      # four settings of activation_memory_budget instead of twelve
 python benchmarks/compiled.py --render         # the table and the figure of what was measured last
 
 Per model one fresh process runs every variant, its steps in turns. The peak is the heap's above what was there before
@@ -128,8 +128,8 @@ class Bench:
         self.add("eager", "", self.model, self.model)
         wrapped = block_by_block(make(self.name)[0])
         self.add("torch.utils.checkpoint", "per block", wrapped, wrapped)
-        for solver in ("dp",) if self.quick else ("dp", "ilp"):
-            for fraction in (0.5, 0.2) if self.quick else FRACTIONS:
+        for solver in ("dp", "ilp"):
+            for fraction in (1.0, 0.2) if self.quick else FRACTIONS:
                 # A backend of its own: dynamo finds what it compiled by the backend, and knows of no fractions.
                 call = torch.compile(self.model, backend=functools.partial(aot_eager))
                 with config.patch(activation_memory_budget=fraction, activation_memory_budget_solver=solver):
@@ -183,7 +183,7 @@ class Bench:
         for peak in peaks:
             if not wanted or peak < 0.97 * wanted[-1]:
                 wanted.append(peak)
-        budgets = [*wanted, *(int(peaks[-1] * part) for part in ((0.8,) if self.quick else (0.9, 0.8, 0.7, 0.6)))]
+        budgets = [*wanted, *(int(peaks[-1] * part) for part in (0.9, 0.8, 0.7, 0.6))]
         for budget in budgets:
             if self.compiled(budget) is None:
                 break
