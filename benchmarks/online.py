@@ -1,91 +1,190 @@
-"""The runtime against plain PyTorch and its peers: step time, peak, share of search and bookkeeping.
+"""The runtime against plain PyTorch and `torch.utils.checkpoint`: step time, peak, share of search and bookkeeping.
 
-python benchmarks/online.py small                 # microseconds per op on 8x8 tensors
-python benchmarks/online.py gpt [peers directory]   # the GPT of the peers' table; `unet` for the UNet
+python benchmarks/online.py small                      # microseconds per op on 8x8 tensors
+python benchmarks/online.py gpt unet                   # at the peak of torch.utils.checkpoint, and at 90 ... 20%
+python benchmarks/online.py --free gpt2 resnet         # with no pressure only
+python benchmarks/online.py --smallest gpt unet        # the smallest budget at which each policy still trains
+
+Times are CPU seconds of one thread. A step in a budget and a plain step take turns, each in a thread of its own: other
+threads are not touched by a budget. What is given is the median of the ratios of two such steps.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import statistics
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 import remint
+import report
+import workloads
+from remint.online import LiveRun
+
+PERCENT = (90, 80, 70, 60, 50, 40, 30, 20)
+POLICIES = ("coop", "dtr-eq", "lru")
+MIB = 2**20
+# A policy that takes more than this many times the plain time is not said to train.
+PATIENCE = 10.0
 
 
 def small() -> None:
     a, b = torch.randn(8, 8), torch.randn(8, 8)
+    ops: dict[str, Callable[[], object]] = {
+        "add": lambda: a + b,
+        "mm": lambda: a @ b,
+        "relu": lambda: a.relu(),
+        "softmax": lambda: a.softmax(-1),
+        "add_": lambda: a.add_(b),
+    }
 
-    def per_op(op, count=20000) -> float:
-        started = time.perf_counter()
+    def per_op(op: Callable[[], object], count: int = 5000) -> float:
+        started = time.thread_time()
         for _ in range(count):
             op()
-        return (time.perf_counter() - started) / count * 1e6
+        return (time.thread_time() - started) / count * 1e6
 
-    ops = {"add": lambda: a + b, "mm": lambda: a @ b, "relu": lambda: a.relu(), "softmax": lambda: a.softmax(-1)}
-    for name, op in ops.items():
-        plain = min(per_op(op) for _ in range(5))
-        with remint.budget("64MiB"):
-            inside = min(per_op(op) for _ in range(5))
-        print(f"{name:8} plain {plain:5.2f} µs   in a budget {inside:5.2f} µs   more {inside - plain:5.2f} µs")
+    rows = []
+    with ThreadPoolExecutor(1) as outside:
+        for name, op in ops.items():
+            plain, inside = [], []
+            with remint.budget("64MiB"):
+                for _ in range(15):
+                    plain.append(outside.submit(per_op, op).result())
+                    inside.append(per_op(op))
+            more = statistics.median(x - y for x, y in zip(inside, plain, strict=True))
+            rows.append([name, f"{statistics.median(plain):.2f}", f"{statistics.median(inside):.2f}", f"{more:.2f}"])
+    table = report.markdown(["op", "plain µs", "in a budget µs", "more µs"], rows)
+    report.publish("Overhead per op, no pressure, 8x8 tensors", table, name="online_small")
 
 
-def model(name: str, peers: str) -> None:
-    sys.path.insert(0, peers)
-    import models
+@dataclass
+class Measured:
+    ratio: float  # to the plain step
+    run: LiveRun
+    share: float  # of the step that went into search and bookkeeping
 
-    def step(net, inputs) -> float:
-        started = time.process_time()
+
+class Workload:
+    """A model, its plain step, and its step with every block in `torch.utils.checkpoint`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.plain, self.inputs = workloads.make(name)
+        self.twin, _ = workloads.make(name)  # for plain steps beside those in a budget
+        self.regions, _ = workloads.make(name, regions=True)
+        self.outside = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        self.plain_seconds = min(self.step(self.plain) for _ in range(3))
+
+    def step(self, net: nn.Module) -> float:
+        started = time.thread_time()
         net.zero_grad(set_to_none=True)
-        net(*inputs).backward()
-        return time.process_time() - started
+        net(*self.inputs).backward()
+        return time.thread_time() - started
 
-    plain_net, inputs = models.make(name)
-    ckpt_net, _ = models.make(name, ckpt="nr")
-    step(plain_net, inputs), step(ckpt_net, inputs)
+    def turns(self, net: nn.Module, rounds: int) -> tuple[float, float]:
+        """Return the median ratio of `net`'s step to the plain one, and the seconds of the former in all."""
+        ratios, seconds = [], []
+        for turn in range(rounds + 1):
+            plain = self.outside.submit(self.step, self.twin).result()
+            seconds.append(self.step(net))
+            if turn > 0:  # the first step allocates gradients and warms up
+                ratios.append(seconds[-1] / plain)
+            elif seconds[-1] > PATIENCE * plain:
+                raise TimeoutError
+        return statistics.median(ratios), sum(seconds)
 
-    def budgeted(net, budget, **options):
-        times = []
-        with remint.budget(budget, **options) as run:
-            for _ in range(4):
-                times.append(step(net, inputs))
-        overhead = run.search_seconds + max(
-            run.bookkeeping_seconds - run.rematerialized_seconds - run.search_seconds, 0
-        )
-        return min(times[1:]), run, overhead / sum(times)
+    def budgeted(self, budget: int | str, policy: str, rounds: int, *, regions: bool = False) -> Measured:
+        net = self.regions if regions else self.plain
+        net.zero_grad(set_to_none=True)
+        with remint.budget(budget, policy=policy) as run:
+            ratio, seconds = self.turns(net, rounds)
+            around = max(run.bookkeeping_seconds - run.rematerialized_seconds - run.search_seconds, 0.0)
+            share = (run.search_seconds + around) / seconds
+        net.zero_grad(set_to_none=True)
+        return Measured(ratio, run, share)
 
-    plain = min(step(plain_net, inputs) for _ in range(4))
-    ckpt = min(step(ckpt_net, inputs) for _ in range(4))
-    free, run, _ = budgeted(plain_net, "2GiB")
-    peak = run.peak_bytes
-    _, ckpt_run, _ = budgeted(ckpt_net, "2GiB")
-    mib = 2**20
-    print(f"plain                 {plain * 1e3:7.1f} ms   peak {peak / mib:6.1f} MiB")
-    print(f"budget, no pressure   {free * 1e3:7.1f} ms   {free / plain:.3f}x plain")
-    print(
-        f"checkpoint per block  {ckpt * 1e3:7.1f} ms   {ckpt / plain:.3f}x   peak {ckpt_run.peak_bytes / mib:6.1f} MiB"
-    )
-    points = [("checkpoint's peak", ckpt_run.peak_bytes)]
-    points += [(f"{percent}%", peak * percent // 100) for percent in (90, 70, 50, 40, 30, 20)]
-    for policy in ("coop", "dtr-eq", "lru"):
+
+def row(name: str, label: str, policy: str, found: Measured) -> list[str]:
+    run = found.run
+    return [
+        name, label, policy, f"{run.peak_bytes / MIB:.1f}", f"{found.ratio:.3f}", f"{found.share:.1%}",
+        f"{run.fragmentation:.1%}", f"{run.num_rematerializations}",
+    ]  # fmt: skip
+
+
+HEADINGS = ["model", "budget", "policy", "peak MiB", "time/plain", "search+books", "fragmentation", "rematerialized"]
+
+
+def curve(name: str, rounds: int, *, free_only: bool) -> list[list[str]]:
+    workload = Workload(name)
+    free = workload.budgeted("8GiB", "coop", rounds)
+    rows = [row(name, "no pressure", "coop", free)]
+    if free_only:
+        return rows
+    by_hand = workload.budgeted("8GiB", "coop", 1, regions=True).run.peak_bytes
+    ratio, _ = workload.turns(workload.regions, rounds)
+    rows.append([name, "checkpoint per block", "-", f"{by_hand / MIB:.1f}", f"{ratio:.3f}", "", "", ""])
+    peak = free.run.peak_bytes
+    points = [("checkpoint's peak", by_hand), *((f"{percent}%", peak * percent // 100) for percent in PERCENT)]
+    for policy in POLICIES:
         for label, budget in points:
             try:
-                seconds, run, share = budgeted(plain_net, budget, policy=policy)
+                rows.append(row(name, label, policy, workload.budgeted(budget, policy, rounds)))
             except remint.BudgetError:
-                print(f"{policy:7} {label:18} does not fit")
-                break
-            print(
-                f"{policy:7} {label:18} {seconds * 1e3:7.1f} ms   {seconds / plain:.3f}x   "
-                f"peak {run.peak_bytes / mib:6.1f} MiB"
-                f"   search and bookkeeping {share:.1%}   fragmentation {run.fragmentation:.1%}",
-                flush=True,
-            )
+                rows.append([name, label, policy, "", "does not fit", "", "", ""])
+            except TimeoutError:
+                rows.append([name, label, policy, "", f"over {PATIENCE:.0f}", "", "", ""])
+            print(*rows[-1], flush=True)
+    return rows
+
+
+def smallest(name: str) -> list[list[str]]:
+    """Bisect for the smallest budget, in percent of the peak, at which a step takes no more than PATIENCE."""
+    workload = Workload(name)
+    peak = workload.budgeted("8GiB", "coop", 1).run.peak_bytes
+    rows = []
+    for policy in POLICIES:
+        low, high = 0, 100
+        while high - low > 1:
+            percent = (low + high) // 2
+            try:
+                workload.budgeted(peak * percent // 100, policy, 1)
+                high = percent
+            except (remint.BudgetError, TimeoutError):
+                low = percent
+        rows.append([name, policy, f"{high}%", f"{peak * high / 100 / MIB:.1f}"])
+        print(*rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="+", help="small, gpt, gpt12, unet, resnet, gpt2")
+    parser.add_argument("--free", action="store_true", help="with no pressure only")
+    parser.add_argument("--smallest", action="store_true", help="the smallest budgets")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of steps per figure")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.workloads == ["small"]:
+        small()
+    elif arguments.smallest:
+        rows = [row for name in arguments.workloads for row in smallest(name)]
+        report.publish(
+            f"The smallest budgets that train in at most {PATIENCE:.0f} times the plain time",
+            report.markdown(["model", "policy", "of the peak", "MiB"], rows),
+            name="online_smallest",
+        )
+    else:
+        rows = [row for name in arguments.workloads for row in curve(name, arguments.rounds, free_only=arguments.free)]
+        name = "online_free" if arguments.free else "online"
+        report.publish("The online runtime against plain PyTorch", report.markdown(HEADINGS, rows), name=name)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if sys.argv[1] == "small":
-        small()
-    else:
-        model(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "../shared/peers")
+    main()

@@ -29,8 +29,11 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(title: str, table: str, *, notes: str = "", figure: Any = None) -> None:
-    """Print a result and keep it as a dated file, named after the script; a figure (of matplotlib) beside it."""
+def publish(title: str, table: str, *, notes: str = "", name: str = "", figure: Any = None) -> None:
+    """Print a result and keep it as a dated file, named after the script if it has no name of its own.
+
+    A figure (of matplotlib) is kept beside it.
+    """
     script = Path(sys.argv[0])
     command = " ".join([*(["FULL=1"] if FULL else []), "python", f"benchmarks/{script.name}", *sys.argv[1:]])
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
@@ -44,11 +47,11 @@ def publish(title: str, table: str, *, notes: str = "", figure: Any = None) -> N
         text += f"\n{notes}\n"
     print(text)
     RESULTS.mkdir(exist_ok=True)
+    name = f"{name or script.stem}.{today}"
     if figure is not None:
-        picture = f"{script.stem}.{today}.svg"
-        figure.savefig(RESULTS / picture)
-        text += f"\n![{title}]({picture})\n"
-    (RESULTS / f"{script.stem}.{today}.md").write_text(text)
+        figure.savefig(RESULTS / f"{name}.svg")
+        text += f"\n![{title}]({name}.svg)\n"
+    (RESULTS / f"{name}.md").write_text(text)
 
 
 def _processor() -> str:

@@ -50,31 +50,33 @@ void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs
   }
   Bytes nbytes = 0;
   for (const Output& output : description.outputs) {
-    if (output.takes_over == kNone) nbytes += output.nbytes;
+    if (output.takes_over == kNone && output.replaces == kNone) nbytes += output.nbytes;
   }
   // Pinning what was made from one written input can pin another, and so can making the inputs (banishing
   // pins). Once no more are pinned, no recipe sees what is written.
   auto num_pinned = [&] {
-    return std::count_if(description.outputs.begin(), description.outputs.end(), [&](const Output& output) {
-      return output.takes_over != kNone && storage_of(description.inputs[output.takes_over]).pinned;
-    });
+    return std::count_if(description.written.begin(), description.written.end(),
+                         [&](ValueId value) { return storage_of(value).pinned; });
   };
   for (auto pinned = num_pinned();; pinned = num_pinned()) {
-    for (const Output& output : description.outputs) {
-      if (output.takes_over != kNone) before_write(description.inputs[output.takes_over]);
-    }
+    for (ValueId value : description.written) before_write(value);
     if (num_pinned() != pinned) continue;
-    acquire(description.inputs, description.cost, nbytes);
+    acquire(description.acquired, description.cost, nbytes);
     if (num_pinned() == pinned) break;
     abandon();
   }
   try {
     Op op;
     op.tag = description.tag;
-    run_with_room([&] {
+    auto run = [&] {
       blocks_.clear();
       device_.run(*this, op, blocks_);
-    });
+    };
+    if (may_try_again(description.writes)) {
+      run_with_room(run);
+    } else {
+      run();
+    }
   } catch (...) {
     abandon();
     throw;
@@ -103,6 +105,9 @@ void Engine::run_reference(const OpDescription& description, std::vector<ValueId
   frames_.push_back(frame);
   drive();
   for (ValueId output : outputs) access(records_.value(output).storage);
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    if (description.outputs[k].once) pin_storage(records_.value(outputs[k]).storage);
+  }
 }
 
 void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes nbytes) {
@@ -110,6 +115,7 @@ void Engine::acquire(const std::vector<ValueId>& inputs, Nanoseconds cost, Bytes
   acquired_ = inputs;
   frames_.emplace_back();
   drive();
+  note_need();
   place(cost, nbytes);
 }
 
@@ -156,11 +162,9 @@ void Engine::commit(const OpDescription& description, const std::vector<BlockId>
       policy_->touched(value.storage);
     }
   }
-  if (once) {
-    for (ValueId output : outputs) {
-      if (records_.storage(records_.value(output).storage).resident)
-        pin_storage(records_.value(output).storage);
-    }
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const StorageId id = records_.value(outputs[k]).storage;
+    if ((once || description.outputs[k].once) && records_.storage(id).resident) pin_storage(id);
   }
   free_running_blocks();
   sample();

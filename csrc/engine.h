@@ -16,6 +16,7 @@
 //              together, and after the ops that wait for it gave up their locks.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <limits>
@@ -54,6 +55,7 @@ struct Output {
   std::uint32_t alias = kNone;       // the input whose storage it is a view of
   std::uint32_t takes_over = kNone;  // the input whose bytes it takes over: an in-place op
   ValueId replaces = kNone;          // the value it overwrites whole, without reading it
+  bool once = false;                 // it cannot be made again, whatever made it
 };
 
 struct OpDescription {
@@ -61,9 +63,17 @@ struct OpDescription {
   std::uint64_t tag = 0;
   std::vector<ValueId> inputs;
   std::vector<Output> outputs;
+  // For `Engine::run`: what has to be there while it runs (the inputs, and what it only writes), what of that
+  // it writes, and whether it writes anything at all, known to the engine or not.
+  std::vector<ValueId> acquired;
+  std::vector<ValueId> written;
+  bool writes = false;
   void clear() {
     inputs.clear();
     outputs.clear();
+    acquired.clear();
+    written.clear();
+    writes = false;
   }
 };
 
@@ -149,6 +159,9 @@ class Engine {
   // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit.
   // False if there is nothing left to do. Only while no kernel is running.
   bool make_room(Bytes nbytes);
+  // Whether an op that is about to run should be tried again after `make_room` if it runs out of memory: what
+  // has written something cannot be, and preparing for it takes time.
+  bool may_try_again(bool writes) const { return !writes && 2 * memory_->used() > memory_->budget(); }
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);
   // Memory that belongs to no op: asked for between ops, or of an op that is running and outlives it.
@@ -193,6 +206,8 @@ class Engine {
   std::uint64_t num_scores() const { return policy_->num_scores(); }
   Nanoseconds now() const { return clock_; }
   Bytes pinned_bytes() const { return pinned_bytes_; }
+  // The most that was in use by what could not be evicted while an op of the program ran.
+  Bytes needed_bytes() const { return needed_bytes_; }
 
   // Collects events, if set.
   void observe(std::vector<Event>* events, std::vector<Sample>* timeline) {
@@ -274,6 +289,9 @@ class Engine {
   void settle();
   void free_running_blocks();
   void forget_running(BlockId block);
+  void note_need() {
+    if (frames_.empty()) needed_bytes_ = std::max(needed_bytes_, memory_->used() - candidate_bytes_);
+  }
   void note(char kind, std::uint64_t tag) {
     if (events_ != nullptr) events_->push_back({kind, tag});
   }
@@ -300,6 +318,8 @@ class Engine {
   // The clock starts at 1 so that nothing is ever accessed at time 0, as in DTR's reference.
   Nanoseconds clock_ = 1;
   Bytes pinned_bytes_ = 0;
+  Bytes candidate_bytes_ = 0;  // what the blocks of all candidates take
+  Bytes needed_bytes_ = 0;
   End end_ = End::kLow;
   double log_density_sum_ = 0.0;  // of what was placed, weighted by bytes
   double density_weight_ = 0.0;

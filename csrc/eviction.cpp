@@ -27,11 +27,13 @@ void Engine::unlock(StorageId id) {
 
 void Engine::join_pool(StorageId id) {
   pool_.add(id);
+  candidate_bytes_ += memory_->footprint(records_.storage(id).nbytes);
   policy_->touched(id);
 }
 
 void Engine::leave_pool(StorageId id) {
   pool_.remove(id);
+  candidate_bytes_ -= memory_->footprint(records_.storage(id).nbytes);
   policy_->touched(id);
 }
 
@@ -96,6 +98,7 @@ BlockId Engine::allocate(Bytes nbytes) {
   }
   running_.emplace_back(block, nbytes);
   note_running(BlockChange::kTaken, block, nbytes);
+  note_need();
   return block;
 }
 
@@ -189,7 +192,9 @@ void Engine::drop_bytes(StorageId id, BlockChange why) {
   if (pool_.contains(id)) leave_pool(id);
   s.resident = false;
   for (ValueId value : s.values) records_.value(value).defined = false;
-  if (s.block != kNone || options_.reference) memory_->free(s.block, s.nbytes);
+  // A constant elsewhere is only forgotten.
+  if (s.block == kNone && !options_.reference) return;
+  memory_->free(s.block, s.nbytes);
   s.block = kNone;
   ++statistics_.num_evictions;
   note('E', records_.value(s.values[0]).tag);

@@ -43,9 +43,15 @@ class Simulation final : private Device {
     std::uint32_t handle = 0;
     std::uint32_t version = 0;
     ValueId value = kNone;
+    BlockId kept = kNone;  // where it is, while it has no record
   };
 
   ValueId value_of(std::int32_t tensor) const;
+  ValueId known_value_of(std::int32_t tensor);
+  void add_tensor(ValueId value, BlockId kept);
+  void add_constant(std::int32_t tensor);
+  void release(std::int32_t tensor);
+  void describe(std::size_t event);
   void run_op(std::size_t event);
   void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) override;
 
@@ -57,6 +63,9 @@ class Simulation final : private Device {
   OpDescription description_;
   std::vector<ValueId> outputs_;
   std::vector<BlockId> requests_;
+  std::vector<BlockId> kept_;            // blocks of the outputs of the op that ran
+  std::vector<char> written_;            // per argument of the op at hand
+  std::vector<std::uint32_t> input_of_;  // the same: its place among the inputs
 };
 
 }  // namespace remint

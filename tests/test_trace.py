@@ -4,6 +4,7 @@ import doctest
 import gzip
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ EVENTS = [
 ]
 
 LINES = """\
-{"format": "remint-trace", "version": 1}
+{"format": "remint-trace", "version": 2}
 {"event": "constant", "name": "weight", "outputs": [0], "bytes": [4096]}
 {"event": "call", "name": "conv", "args": [0], "outputs": [1], "bytes": [65536], "seconds": 0.0025, "source": "net.py:12"}
 {"event": "view", "name": "flatten", "args": [1], "outputs": [2], "aliases": [0], "seconds": 1e-06}
@@ -320,7 +321,61 @@ def test_file_is_as_documented(tmp_path: Path) -> None:
     assert path.read_text() == LINES
     document = str(remint.trace_file.__doc__)
     path.write_text("\n".join(line.strip() for line in document.splitlines() if line.startswith("    {")))
-    assert len(Trace.load(path)) == 6
+    assert len(Trace.load(path)) == 8
+
+
+def recorded() -> Trace:
+    """All that only recorded programs have."""
+    builder = TraceBuilder()
+    weight = builder.constant(4096, where="elsewhere")
+    buffer = builder.constant(512, where="kept")
+    (zeros,) = builder.mutate("zero_", [buffer], [0], 1e-6, overwritten=[0])
+    builder.release(buffer)
+    requests: list[Any] = [("allocate", 64), ("allocate", 256, 0), ("free", 0), ("allocate", 128, 1)]
+    x, _workspace = builder.call("linear", [weight, zeros], [256, 128], 1e-5, requests=requests, kept=[1])
+    builder.mutate("batch_norm", [x, weight], [], 1e-5, nbytes=[256], effects=[1])
+    builder.mutate("add_", [], [], 1e-6, effects=[])
+    (noise,) = builder.call("empty_like", [x], [256], 1e-6, once=[0])
+    builder.materialize(x)
+    builder.pin(x)
+    builder.pin(noise, fixed=True)
+    builder.release(weight)
+    return builder.build()
+
+
+def test_recorded_programs_survive_a_file(tmp_path: Path) -> None:
+    trace = recorded()
+    trace.save(tmp_path / "step.trace")
+    assert Trace.load(tmp_path / "step.trace") == trace
+    assert trace.constant_bytes == 512, "what is elsewhere takes nothing of the budget"
+    kinds = [type(event).__name__ for event in trace.events()]
+    assert kinds[-4:] == ["Materialize", "Pin", "Pin", "Release"]
+
+
+@pytest.mark.parametrize("memory", ["ideal", "arena"])
+def test_recorded_programs_run_on_both_memories(memory: str) -> None:
+    run = remint.simulate(recorded(), budget=4096, memory=memory, check=True)
+    assert run.status == "ok"
+    assert run.peak_bytes == {"ideal": 512 + 512 + 256 + 128 + 256 + 256, "arena": 512 + 256 + 128 + 256 + 256}[memory]
+
+
+@pytest.mark.parametrize(
+    ("problem", "add"),
+    [
+        ("where is one of", lambda builder: builder.constant(1, where="here")),
+        ("these outputs come last", lambda builder: builder.call("op", [], [1, 1], 0.0, kept=[0])),
+        ("no fresh bytes", lambda builder: builder.call("op", [0], [0], 0.0, aliases=[0], once=[0])),
+        ("some of mutated", lambda builder: builder.mutate("op", [0, 0], [0], 0.0, overwritten=[1])),
+        ("name it once", lambda builder: builder.mutate("op", [0], [0], 0.0, effects=[0])),
+        ("each once", lambda builder: builder.mutate("op", [0], [], 0.0, effects=[1])),
+    ],
+)
+def test_mistakes_in_what_recorded_programs_have(problem: str, add: Callable[[TraceBuilder], Any]) -> None:
+    builder = TraceBuilder()
+    builder.constant(8)
+    with pytest.raises(TraceError, match=problem):
+        add(builder)
+    assert builder.num_events == 1
 
 
 def test_gzip_is_reproducible(tmp_path: Path) -> None:
@@ -354,9 +409,9 @@ def call(**fields: Any) -> str:
     [
         ("", 1, "the file is empty"),
         ("\n\n", 1, "the file is empty"),
-        (CONSTANT, 1, 'not a trace: the first line must be {"format": "remint-trace", "version": 1}'),
+        (CONSTANT, 1, 'not a trace: the first line must be {"format": "remint-trace", "version": 2}'),
         ('{"INSTRUCTION": "ANNOTATE"}\n', 1, "use Trace.from_dtr_log"),
-        (event(format="remint-trace", version=2), 1, "written by a newer remint, in version 2"),
+        (event(format="remint-trace", version=3), 1, "written by a newer remint, in version 3"),
         (event(format="remint-trace", version="1"), 1, "the version of the format must be a whole number"),
         (event(format="remint-trace"), 1, "the version of the format must be"),
         (HEADER, 1, "without an end record: it is truncated"),
@@ -367,7 +422,7 @@ def call(**fields: Any) -> str:
         (HEADER + "[" * 100_000, 2, "not JSON"),
         (HEADER + "[0]\n", 2, "a line must be a JSON object"),
         (HEADER + "\udcff\n", 2, "not UTF-8 text"),
-        (HEADER + "{}\n", 2, "unknown event None: one of constant, call, view, mutate, release, mark, end"),
+        (HEADER + "{}\n", 2, "unknown event None: one of constant, call, view, mutate, release, pin"),
         (HEADER + event(event="cal"), 2, "unknown event 'cal'"),
         (HEADER + event(event=["call"]), 2, r"unknown event \['call'\]"),
         (HEADER + event(event="release"), 2, "release needs the field 'tensor'"),

@@ -24,6 +24,7 @@ class Columns {
     view_.nanoseconds = column<std::int64_t>(trace, "nanoseconds");
     view_.arg_offsets = column<std::int64_t>(trace, "arg_offsets");
     view_.args = column<std::int32_t>(trace, "args");
+    view_.effects = column<std::uint8_t>(trace, "effects");
     view_.out_offsets = column<std::int64_t>(trace, "out_offsets");
     view_.nbytes = column<std::int64_t>(trace, "nbytes", &view_.num_tensors);
     view_.aliases = column<std::int32_t>(trace, "aliases");
@@ -214,6 +215,7 @@ void bind_simulation(py::module_& module) {
       .def_readwrite("ghosts", &SimulationOptions::ghosts)
       .def_readwrite("partition", &SimulationOptions::partition)
       .def_readwrite("moving", &SimulationOptions::moving)
+      .def_readwrite("max_depth", &SimulationOptions::max_depth)
       .def_readwrite("deallocation", &SimulationOptions::deallocation)
       .def_readwrite("max_rematerialized_ns", &SimulationOptions::max_rematerialized)
       .def_readwrite("ignore_small", &SimulationOptions::ignore_small)

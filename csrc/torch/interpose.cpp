@@ -79,9 +79,9 @@ class OfAnotherLayout final : public c10::OperatorKernel {
   c10::SafeKernelFunction kernel_;
 };
 
-constexpr c10::DispatchKey kOtherLayouts[] = {
-    c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::NestedTensorCPU,
-    c10::DispatchKey::QuantizedCPU, c10::DispatchKey::MkldnnCPU};
+constexpr c10::DispatchKey kOtherLayouts[] = {c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU,
+                                              c10::DispatchKey::NestedTensorCPU,
+                                              c10::DispatchKey::QuantizedCPU, c10::DispatchKey::MkldnnCPU};
 
 std::vector<c10::RegistrationHandleRAII>& handles() {
   static auto* all = new std::vector<c10::RegistrationHandleRAII>();

@@ -51,7 +51,8 @@ auto with_held(const at::Tensor& tensor, Do&& act, decltype(act(static_cast<Held
 class PySession {
  public:
   PySession(Bytes budget, const std::string& policy, bool partition, double ignore_small, bool sample,
-            std::uint64_t seed, bool chaos, bool spill, bool timeline, bool check) {
+            std::uint64_t seed, bool chaos, bool spill, bool timeline, bool events, bool record,
+            bool source_lines, bool check) {
     SessionOptions options;
     options.budget = budget;
     options.policy = policy;
@@ -62,6 +63,9 @@ class PySession {
     options.chaos = chaos;
     options.spill = spill;
     options.timeline = timeline;
+    options.events = events;
+    options.record = record;
+    options.source_lines = source_lines;
     options.check = check;
     session_ = Session::open(options);
   }
@@ -99,6 +103,7 @@ class PySession {
     d["peak_bytes"] = f.peak;
     d["used_bytes"] = f.used;
     d["pinned_bytes"] = f.pinned;
+    d["min_budget_bytes"] = f.needed;
     d["spilled_bytes"] = f.spilled;
     d["num_ops"] = s.num_ops;
     d["num_evictions"] = s.num_evictions;
@@ -117,10 +122,46 @@ class PySession {
 
   py::list by_operator() {
     py::list rows;
-    for (const auto& [op, statistics] : session_->by_operator()) {
-      rows.append(py::make_tuple(op->name, statistics.num_rematerializations, statistics.rematerialized));
+    for (const OperatorStatistics& row : session_->by_operator()) {
+      rows.append(py::make_tuple(row.op->name, row.source, row.num_rematerializations, row.rematerialized));
     }
     return rows;
+  }
+
+  std::string events() {
+    std::string text;
+    for (const Event& event : session_->events()) {
+      text += event.kind;
+      text += std::to_string(event.tag);
+      text += ';';
+    }
+    return text;
+  }
+
+  // The columns of what was recorded, by the names of those of a trace.
+  py::object recorded() {
+    const Recorder* recorder = session_->recorder();
+    if (recorder == nullptr) return py::none();
+    const Recorder::Columns& c = recorder->columns();
+    py::dict d;
+    d["kinds"] = array_of(c.kinds);
+    d["nanoseconds"] = array_of(c.nanoseconds);
+    d["signatures"] = array_of(c.signatures);
+    d["name_ids"] = array_of(c.names);
+    d["names"] = recorder->names();
+    d["source_ids"] = array_of(c.sources);
+    d["sources"] =
+        session_->source_lines() == nullptr ? std::vector<std::string>() : session_->source_lines()->texts();
+    d["arg_offsets"] = array_of(c.arg_offsets);
+    d["args"] = array_of(c.args);
+    d["effects"] = array_of(c.effects);
+    d["out_offsets"] = array_of(c.out_offsets);
+    d["nbytes"] = array_of(c.nbytes);
+    d["aliases"] = array_of(c.aliases);
+    d["request_offsets"] = array_of(c.request_offsets);
+    d["request_bytes"] = array_of(c.request_bytes);
+    d["request_outputs"] = array_of(c.request_outputs);
+    return d;
   }
 
   py::tuple timeline() {
@@ -142,9 +183,18 @@ class PySession {
     py::gil_scoped_release nogil;
     session_->check();
   }
-  void set_costs(std::vector<Nanoseconds> costs) { session_->set_costs(std::move(costs)); }
+  void set_costs(const std::vector<Nanoseconds>& nanoseconds, const std::vector<Bytes>& nbytes) {
+    std::vector<Session::Given> costs;
+    for (std::size_t i = 0; i < nanoseconds.size(); ++i) costs.push_back({nanoseconds[i], nbytes.at(i)});
+    session_->set_costs(std::move(costs));
+  }
 
  private:
+  template <typename T>
+  static py::array_t<T> array_of(const std::vector<T>& column) {
+    return py::array_t<T>(static_cast<py::ssize_t>(column.size()), column.data());
+  }
+
   std::shared_ptr<Session> session_;
   std::vector<std::shared_ptr<Session>> outer_;
 };
@@ -156,12 +206,20 @@ PYBIND11_MODULE(_torch, module) {
   using namespace remint;
   module.doc() = "remint's engine on real tensors. `remint.budget` is the way to use it.";
   module.attr("torch_version") = TORCH_VERSION;
+  py::register_local_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (python_error& error) {
+      error.restore();
+    }
+  });
 
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, const std::string&, bool, double, bool, std::uint64_t, bool, bool, bool, bool>(),
+      .def(py::init<Bytes, const std::string&, bool, double, bool, std::uint64_t, bool, bool, bool, bool,
+                    bool, bool, bool>(),
            py::kw_only(), py::arg("budget"), py::arg("policy"), py::arg("partition"), py::arg("ignore_small"),
            py::arg("sample"), py::arg("seed"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
-           py::arg("check"))
+           py::arg("events"), py::arg("record"), py::arg("source_lines"), py::arg("check"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)
@@ -169,9 +227,11 @@ PYBIND11_MODULE(_torch, module) {
       .def("figures", &PySession::figures)
       .def("by_operator", &PySession::by_operator)
       .def("timeline", &PySession::timeline)
+      .def("events", &PySession::events)
+      .def("recorded", &PySession::recorded)
       .def("pinned_by", &PySession::pinned_by)
       .def("check", &PySession::check)
-      .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"));
+      .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"), py::arg("nbytes"));
 
   module.def("inside", [] { return current_session() != nullptr; });
   // Whether this thread's operator calls go unseen from now on; returns whether they did before.

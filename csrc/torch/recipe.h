@@ -69,6 +69,7 @@ struct Recipe {
   };
 
   const Operator* op = nullptr;
+  std::uint32_t source = kNone;  // the line of the program it came from, if it is known
   c10::DispatchKeySet keys;
   c10::impl::LocalDispatchKeySet local_keys{c10::impl::PODLocalDispatchKeySet{}};
   bool grad_mode = false;

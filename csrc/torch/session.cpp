@@ -67,6 +67,8 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
     call(stack);
     return;
   }
+  // Before the lock: finding the line needs the GIL.
+  const std::uint32_t source = options_.source_lines ? source_lines_->current() : kNone;
   std::unique_lock<std::recursive_mutex> lock(mutex_);
   if (busy_ || closed_) {
     call(stack);
@@ -85,6 +87,8 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   } busy{*this};
   busy_ = true;
   current_ = &facts;
+  source_ = source;
+  std::uint64_t signature = 0;
   CostEstimates::Estimate* estimate = nullptr;
   std::unique_ptr<Recipe> recipe;
   for (bool acquired = false; !acquired;) {
@@ -92,8 +96,12 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
       look_at(facts, *stack, first);
       if (call.kernel != nullptr) recordable_ = false;
       prepare_writes(facts);
-      estimate = &costs_.of(signature_of(facts, *stack, first));
-      engine_->acquire(acquired_, estimate->cost, estimate->nbytes);
+      signature = signature_of(facts, *stack, first);
+      estimate = &costs_.of(signature);
+      const bool given = next_cost_ < given_costs_.size();
+      const bool given_bytes = given && given_costs_[next_cost_].nbytes >= 0;
+      engine_->acquire(acquired_, given ? given_costs_[next_cost_].cost : estimate->cost,
+                       given_bytes ? given_costs_[next_cost_].nbytes : estimate->nbytes);
       acquired = true;
     } catch (const OutOfMemory& error) {
       let_go_of_unlocked_constants();
@@ -120,11 +128,14 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   }
   const Clock::time_point left = Clock::now();
   if (next_cost_ < given_costs_.size()) {
-    cost = given_costs_[next_cost_++];
+    cost = given_costs_[next_cost_++].cost;
+  } else if (options_.record) {
+    // All measurements together make a better estimate afterwards.
+    cost = std::max<Nanoseconds>(cost, 1);
   } else {
     cost = CostEstimates::update(*estimate, std::max<Nanoseconds>(cost, 1));
   }
-  estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost);
+  estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost, signature);
   forget_dropped();
   if (options_.chaos) {
     engine_->evict_all();
@@ -137,14 +148,16 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
 // Runs the kernel. If it runs out of memory before it has written anything that stays, everything else makes
 // room and it is tried again.
 void Session::run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first) {
-  const bool tight = 2 * engine_->memory().used() > options_.budget;
+  if (recorder_ != nullptr) recorder_->begin_requests();
+  bool again = engine_->may_try_again(op.writes_any || !recordable_);
   std::unique_ptr<RandomState> random;
   at::Generator generator;
-  if (tight && op.seeded) {
+  if (again && op.seeded) {
     generator = generator_of(op, *stack, first);
     random = RandomState::of(generator);
+    again = random != nullptr;
   }
-  if (!tight || op.writes_any || !recordable_ || (op.seeded && random == nullptr)) {
+  if (!again) {
     call(stack);
     return;
   }
@@ -169,6 +182,7 @@ void Session::run_kernel(const Operator& op, const Call& call, torch::jit::Stack
       throw;
     }
     keep_running({});
+    if (recorder_ != nullptr) recorder_->begin_requests();
     for (const auto& [storage, bytes] : statistics) {
       std::memcpy(storage->_mutable_data_ptr_no_checks().get(), bytes.data(), bytes.size());
     }
@@ -240,8 +254,8 @@ void Session::look_at(const Operator& op, std::uint32_t argument, std::int32_t e
       same->whole = same->whole && is_whole(tensor, *storage);
     }
     // Weights change at every step. Were they made again from how they were initialised, so would be all of
-    // training.
-    if (same->held != nullptr && impl->requires_grad() && tensor.is_leaf())
+    // training. (In backward, what autograd saved looks like a weight, too.)
+    if (same->held != nullptr && c10::GradMode::is_enabled() && impl->requires_grad() && tensor.is_leaf())
       pin_held(same->held, Why::kParameter);
     if (op.hands_out && same->held != nullptr) pin_held(same->held, Why::kHandedOut);
   }
@@ -277,10 +291,12 @@ void Session::identify(Touched& touched, bool written) {
 void Session::add_constant(Touched& touched) {
   if (--constants_until_look_ == 0) let_go_of_unused_constants();
   forget_dropped();
-  touched.value = engine_->adopt_constant(kNone, 0, 0);
+  touched.value = engine_->adopt_constant(kNone, 0, next_number_++);
+  if (recorder_ != nullptr)
+    recorder_->constant(static_cast<Bytes>(touched.storage->nbytes()), remint::kElsewhere);
   constants_[touched.storage] = touched.value;
-  kept_[engine_->records().value(touched.value).storage] =
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage);
+  kept_[engine_->records().value(touched.value).storage] = {
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage), number_of(touched.value)};
   unlocked_constants_.push_back(touched.value);
 }
 
@@ -293,9 +309,16 @@ void Session::let_go_of_unlocked_constants() {
 
 // Constants elsewhere that the program let go of: better keep what was made from them, where that is smaller.
 void Session::let_go_of_unused_constants() {
-  for (const auto& [storage, kept] : kept_) {
-    if (kept.use_count() == 1)
-      engine_->retire(engine_->records().storage(storage).values[0], static_cast<Bytes>(kept->nbytes()));
+  std::map<std::uint64_t, StorageId> unused;  // in the order in which they were first used
+  for (auto& [storage, kept] : kept_) {
+    if (kept.retired || kept.storage.use_count() > 1) continue;
+    kept.retired = true;
+    unused[kept.number] = storage;
+  }
+  for (const auto& [number, storage] : unused) {
+    engine_->retire(engine_->records().storage(storage).values[0],
+                    static_cast<Bytes>(kept_.at(storage).storage->nbytes()));
+    if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, number);
   }
   constants_until_look_ = 64 + kept_.size();
 }
@@ -322,7 +345,9 @@ void Session::prepare_writes(const Operator& op) {
     if (touched.write == Operator::Write::kNo || touched.value == kNone) continue;
     const bool side_effect = touched.write == Operator::Write::kSideEffect;
     if (!pinned(touched) && (!recordable_ || side_effect)) pin_held(touched.held, Why::kNone);
-    engine_->before_write(touched.value);
+  }
+  for (Touched& touched : touched_) {
+    if (touched.write != Operator::Write::kNo && touched.value != kNone) engine_->before_write(touched.value);
   }
 }
 
@@ -337,6 +362,7 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
   if (!makes_something) return nullptr;
   auto recipe = std::make_unique<Recipe>();
   recipe->op = &op;
+  recipe->source = source_;
   recipe->keys = keys;
   recipe->local_keys = c10::impl::tls_local_dispatch_key_set();
   recipe->grad_mode = c10::GradMode::is_enabled();
@@ -404,7 +430,7 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
 
 // Records the op and adopts what it made; returns the bytes it made.
 Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
-                      std::size_t first, Nanoseconds cost) {
+                      std::size_t first, Nanoseconds cost, std::uint64_t signature) {
   // Storages that the kernel made.
   fresh_.clear();
   std::uint32_t returned = 0;
@@ -427,15 +453,23 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
     });
   }
   if (recipe == nullptr) description_.clear();
+  if (recorder_ != nullptr) record_arguments(recipe != nullptr);
+  for (Output& output : description_.outputs) output.tag = next_number_++;
   description_.cost = cost;
   description_.tag = reinterpret_cast<std::uintptr_t>(recipe.get());
   blocks_.assign(description_.outputs.size(), kNone);
   Bytes nbytes = 0;
   for (const Fresh& fresh : fresh_) {
-    const Loose& loose = loose_.at(region_->offset(fresh.storage->_mutable_data_ptr_no_checks().get()));
+    const Bytes offset = region_->offset(fresh.storage->_mutable_data_ptr_no_checks().get());
+    Loose& loose = loose_.at(offset);
     nbytes += loose.nbytes;
+    // What was there before the op, and the op did not see, is none of its outputs.
+    if (loose.running) loose.number = next_number_++;
+    if (recorder_ != nullptr && loose.running)
+      recorder_->fresh_output(loose.nbytes, recipe == nullptr ? kOnce : kFresh, offset);
     if (recipe == nullptr) continue;
     Output output;
+    output.tag = loose.number;
     output.nbytes = loose.nbytes;
     description_.outputs.push_back(output);
     blocks_.push_back(loose.block);
@@ -453,6 +487,8 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   keep_running(blocks_);
   forget_dropped();
   const bool recorded = !description_.outputs.empty();
+  if (recorder_ != nullptr) recorder_->op(op, cost, signature, source_);
+  recording_op_ = false;
   engine_->commit(description_, blocks_, outputs_);
   if (recorded) {
     recipe.release();
@@ -491,6 +527,7 @@ void Session::hold_written(const Operator& op) {
     set_holder(value, touched.held);
     // The tensor's old name and its new one are the same to the program.
     engine_->release(value);
+    if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, touched.number);
   }
 }
 
@@ -504,6 +541,11 @@ void Session::after_failure(const Operator& op, std::unique_ptr<Recipe> recipe) 
     return;
   }
   forget_dropped();
+  if (recorder_ != nullptr) record_arguments(true);
+  for (Output& output : description_.outputs) output.tag = next_number_++;
+  if (recorder_ != nullptr) recorder_->op(op, 1, 0, source_);
+  recording_op_ = false;
+  if (next_cost_ < given_costs_.size()) ++next_cost_;
   description_.cost = 1;
   description_.tag = reinterpret_cast<std::uintptr_t>(recipe.release());
   blocks_.assign(description_.outputs.size(), kNone);
@@ -523,6 +565,13 @@ void Session::keep_running(const std::vector<BlockId>& outputs) {
     found->second.running = false;
     if (std::find(outputs.begin(), outputs.end(), found->second.block) == outputs.end()) {
       engine_->keep(found->second.block);
+      found->second.number = next_number_++;
+      if (recorder_ == nullptr) continue;
+      if (recording_op_) {
+        recorder_->fresh_output(found->second.nbytes, kKept, offset);
+      } else {
+        recorder_->constant(found->second.nbytes, kKept);
+      }
     }
   }
   running_.clear();

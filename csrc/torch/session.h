@@ -19,6 +19,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,7 +31,9 @@
 #include "engine.h"
 #include "operators.h"
 #include "recipe.h"
+#include "recorder.h"
 #include "region.h"
+#include "source_lines.h"
 
 namespace remint {
 
@@ -70,11 +73,16 @@ struct SessionOptions {
   bool chaos = false;
   bool spill = false;
   bool timeline = false;
+  bool events = false;
+  bool record = false;        // take notes of the op stream
+  bool source_lines = false;  // know the line of the program that each op came from
   bool check = false;
 };
 
-// What was rematerialized, by the operator that did it.
+// What was rematerialized, by the operator that did it and the line it came from.
 struct OperatorStatistics {
+  const Operator* op = nullptr;
+  std::string source;
   std::uint64_t num_rematerializations = 0;
   Nanoseconds rematerialized = 0;
 };
@@ -115,17 +123,27 @@ class Session final : public Device, public std::enable_shared_from_this<Session
     Bytes peak = 0;
     Bytes used = 0;
     Bytes pinned = 0;
+    Bytes needed = 0;
     Bytes spilled = 0;
     Nanoseconds bookkeeping = 0;
   };
   Figures figures();
-  std::vector<std::pair<const Operator*, OperatorStatistics>> by_operator();
+  std::vector<OperatorStatistics> by_operator();
   std::vector<Sample> timeline();
+  std::vector<Event> events();
+  // What was recorded; null if nothing was to be.
+  const Recorder* recorder() const { return recorder_.get(); }
+  const SourceLines* source_lines() const { return source_lines_.get(); }
   std::vector<std::pair<std::string, Bytes>> pinned_by();
   void check();
 
-  // Where costs come from, instead of the clock: one per op that the program runs.
-  void set_costs(std::vector<Nanoseconds> costs);
+  // Where costs come from, instead of the clock: per op that the program runs, its cost and the bytes it
+  // makes.
+  struct Given {
+    Nanoseconds cost;
+    Bytes nbytes;
+  };
+  void set_costs(std::vector<Given> costs);
 
   const SessionOptions& options() const { return options_; }
 
@@ -142,6 +160,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
     Operator::Write write = Operator::Write::kNo;
     bool whole = true;  // every tensor that is written is all of the storage
     bool read = false;
+    std::uint64_t number = 0;  // while recording: that of its value before the op
   };
   // A tensor among the arguments.
   struct Use {
@@ -159,6 +178,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
     BlockId block = kNone;
     Bytes nbytes = 0;
     bool running = false;
+    std::uint64_t number = 0;  // unless it is running
   };
 
   // Device.
@@ -176,7 +196,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::unique_ptr<Recipe> write_recipe(const Operator& op, c10::DispatchKeySet keys,
                                        const torch::jit::Stack& stack, std::size_t first);
   Bytes commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
-               std::size_t first, Nanoseconds cost);
+               std::size_t first, Nanoseconds cost, std::uint64_t signature);
+  void record_arguments(bool recorded);
   void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
   void hold_written(const Operator& op);
   void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
@@ -185,6 +206,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void adopt_loose(Touched& touched);
   void set_holder(ValueId value, Held* held);
   void keep_running(const std::vector<BlockId>& outputs);
+  std::uint64_t number_of(ValueId value) const { return engine_->records().value(value).tag; }
   void pin_held(Held* held, Why why);
   void release(Held* held);
   void add_constant(Touched& touched);
@@ -216,8 +238,13 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::vector<Held*> holders_;              // by storage
   std::unordered_map<Bytes, Loose> loose_;  // by offset
   std::vector<Bytes> running_;              // offsets of what the running op allocated
-  std::unordered_map<const c10::StorageImpl*, ValueId> constants_;            // elsewhere
-  std::unordered_map<StorageId, c10::intrusive_ptr<c10::StorageImpl>> kept_;  // the same, by storage
+  std::unordered_map<const c10::StorageImpl*, ValueId> constants_;  // elsewhere
+  struct Kept {
+    c10::intrusive_ptr<c10::StorageImpl> storage;
+    std::uint64_t number = 0;
+    bool retired = false;  // the program let go of it
+  };
+  std::unordered_map<StorageId, Kept> kept_;  // the same, by storage
   std::size_t constants_until_look_ = 64;
 
   // The op at hand.
@@ -233,13 +260,21 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::vector<ValueId> outputs_;
 
   CostEstimates costs_;
-  std::vector<Nanoseconds> given_costs_;
+  std::vector<Given> given_costs_;
   std::size_t next_cost_ = 0;
-  std::unordered_map<const Operator*, OperatorStatistics> by_operator_;
+  // By operator and source line.
+  std::map<std::pair<const Operator*, std::uint32_t>, OperatorStatistics> by_operator_;
   std::vector<Sample> timeline_;
+  std::vector<Event> events_;
+  std::uint64_t next_number_ = 0;  // of the next tensor: the tag of its value
+  std::unique_ptr<Recorder> recorder_;
+  bool recording_op_ = false;  // the op at hand is to be recorded
+  std::unique_ptr<SourceLines> source_lines_;
+  std::uint32_t source_ = kNone;  // of the op at hand
   Figures final_;
   Nanoseconds bookkeeping_ = 0;
   Bytes spilled_ = 0;
+  Bytes failed_need_ = 0;  // what was needed at once when something did not fit
 
   std::mutex pending_mutex_;
   std::atomic<bool> any_pending_{false};

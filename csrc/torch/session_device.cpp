@@ -70,8 +70,10 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
     fail(error);
   }
   const Bytes offset = arena_->block(block).address;
-  loose_[offset] = Loose{block, size, busy_};
+  loose_[offset] = Loose{block, size, busy_, busy_ ? 0 : next_number_++};
   if (busy_) running_.push_back(offset);
+  if (recorder_ != nullptr && !busy_) recorder_->constant(size, kKept);
+  if (recorder_ != nullptr && busy_ && !replaying_) recorder_->request(offset, size);
   void* address = region_->at(offset);
   return {address, address, &loose_deleter, kCpu};
 }
@@ -93,8 +95,10 @@ void Session::free(void* address) {
   if (found == loose_.end()) return;
   if (found->second.running) {
     engine_->free(found->second.block);
+    if (recorder_ != nullptr && !replaying_) recorder_->gave_back(found->first);
   } else {
     engine_->free_kept(found->second.block, found->second.nbytes);
+    if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, found->second.number);
   }
   loose_.erase(found);
 }
@@ -104,7 +108,7 @@ void* Session::address_of(StorageId id) const {
   if (storage.block != kNone) return region_->at(arena_->block(storage.block).address);
   auto kept = kept_.find(id);
   TORCH_INTERNAL_ASSERT(kept != kept_.end(), "remint: a storage without an address");
-  return kept->second->_mutable_data_ptr_no_checks().get();
+  return kept->second.storage->_mutable_data_ptr_no_checks().get();
 }
 
 void Session::evicted(StorageId id) {
@@ -150,7 +154,8 @@ void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
     const StorageId id = records.value(op.inputs[i].value).storage;
     inputs[i] = address_of(id);
     const bool elsewhere = records.storage(id).block == kNone;
-    sizes[i] = elsewhere ? kept_.at(id)->nbytes() : static_cast<std::size_t>(records.storage(id).nbytes);
+    sizes[i] =
+        elsewhere ? kept_.at(id).storage->nbytes() : static_cast<std::size_t>(records.storage(id).nbytes);
   }
   for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
     if (op.takes_over[k] == kNone || blocks[k] == kNone) continue;
@@ -232,7 +237,7 @@ void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
   stack.clear();
   tensors.clear();
   keep_running(blocks);
-  OperatorStatistics& statistics = by_operator_[recipe.op];
+  OperatorStatistics& statistics = by_operator_[{recipe.op, recipe.source}];
   ++statistics.num_rematerializations;
   statistics.rematerialized += op.cost;
 }

@@ -39,7 +39,9 @@ Session::Session(const SessionOptions& options) : options_(options) {
   engine_ = std::make_unique<Engine>(options.engine, std::move(arena), options.policy, options.policy_options,
                                      *this);
   engine_->note_dropped(&dropped_);
-  engine_->observe(nullptr, options.timeline ? &timeline_ : nullptr);
+  engine_->observe(options.events ? &events_ : nullptr, options.timeline ? &timeline_ : nullptr);
+  if (options.record) recorder_ = std::make_unique<Recorder>();
+  if (options.source_lines) source_lines_ = std::make_unique<SourceLines>();
 }
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options) {
@@ -67,7 +69,7 @@ void Session::adopt_loose(Touched& touched) {
   auto found = loose_.find(region_->offset(address));
   TORCH_INTERNAL_ASSERT(found != loose_.end(), "remint: memory of the arena that is not known");
   forget_dropped();
-  touched.value = engine_->adopt_constant(found->second.block, found->second.nbytes, 0);
+  touched.value = engine_->adopt_constant(found->second.block, found->second.nbytes, found->second.number);
   loose_.erase(found);
   touched.held = adopt(touched.storage, address, touched.value, nullptr);
   touched.held->why = Why::kNoRecipe;
@@ -97,6 +99,7 @@ void Session::died(Held* held) {
 
 void Session::release(Held* held) {
   set_holder(held->value, nullptr);
+  if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, number_of(held->value));
   engine_->release(held->value);
   delete held;
 }
@@ -130,8 +133,10 @@ void Session::forget_dropped() {
       if (id < holders_.size()) holders_[id] = nullptr;
       auto kept = kept_.find(id);
       if (kept == kept_.end()) continue;
-      constants_.erase(kept->second.get());
-      gone.push_back(std::move(kept->second));
+      constants_.erase(kept->second.storage.get());
+      if (recorder_ != nullptr && !kept->second.retired)
+        recorder_->about(EventKind::kRelease, kept->second.number);
+      gone.push_back(std::move(kept->second.storage));
       kept_.erase(kept);
     }
     for (std::uint64_t tag : ops) delete reinterpret_cast<Recipe*>(tag);
@@ -141,8 +146,12 @@ void Session::forget_dropped() {
 void Session::pin_held(Held* held, Why why) {
   const StorageId id = engine_->records().value(held->value).storage;
   if (held->why == Why::kNone) held->why = why;
-  if (!engine_->records().storage(id).pinned) engine_->pin(held->value);
-  if (why == Why::kHandedOut || why == Why::kAsked) engine_->fix(held->value);
+  const bool fix = why == Why::kHandedOut || why == Why::kAsked;
+  const Storage& storage = engine_->records().storage(id);
+  if (recorder_ != nullptr && (!storage.pinned || (fix && !storage.fixed)))
+    recorder_->about(fix ? EventKind::kFix : EventKind::kPin, number_of(held->value));
+  if (!storage.pinned) engine_->pin(held->value);
+  if (fix) engine_->fix(held->value);
 }
 
 namespace {
@@ -166,6 +175,7 @@ void Session::materialize(Held* held) {
   settle();
   try {
     Working working(busy_);
+    if (recorder_ != nullptr) recorder_->about(EventKind::kMaterialize, number_of(held->value));
     engine_->materialize(held->value);
   } catch (const OutOfMemory& error) {
     fail(error);
@@ -240,7 +250,7 @@ void Session::move_out(Held* held) {
   const Arena::Block block = arena_->block(engine_->records().storage(id).block);
   engine_->move_out(held->value);
   region_->give_back(block.address, block.nbytes);
-  kept_[id] = storage;
+  kept_[id] = {storage, number_of(held->value)};
   constants_[storage.get()] = held->value;
   holders_[id] = nullptr;
   engine_->release(held->value);
@@ -248,26 +258,37 @@ void Session::move_out(Held* held) {
   forget_dropped();
 }
 
-// Leaves everything that the program holds resident, in the arena if it fits. To make one, another one may be
-// evicted; but what was made is pinned, so there are fewer each time around.
+// Leaves everything that the program holds resident, in the arena if it fits: first what is there is pinned,
+// so that it is not evicted for the rest, then what is missing is made, in the order of the program. What was
+// made is pinned, so there is less missing each time around.
 void Session::materialize_all() {
-  for (bool any = true; any;) {
-    any = false;
-    for (std::size_t id = 0; id < holders_.size(); ++id) {
-      Held* held = holders_[id];
-      if (held == nullptr || engine_->defined(held->value)) continue;
-      any = true;
+  for (;;) {
+    std::map<std::uint64_t, Held*> resident;
+    std::map<std::uint64_t, Held*> missing;
+    for (Held* held : holders_) {
+      if (held == nullptr) continue;
+      (engine_->defined(held->value) ? resident : missing)[number_of(held->value)] = held;
+    }
+    if (missing.empty()) return;
+    for (const auto& [number, held] : resident) {
+      try {
+        engine_->pin(held->value);
+      } catch (const OutOfMemory&) {
+        // The engine wanted to settle something else first.
+      }
+    }
+    for (const auto& [number, held] : missing) {
       try {
         engine_->pin(held->value);
       } catch (const OutOfMemory&) {
         // What is there goes to ordinary memory.
-        for (std::size_t other = 0; other < holders_.size(); ++other) {
-          if (other != id && holders_[other] != nullptr && engine_->defined(holders_[other]->value)) {
-            move_out(holders_[other]);
-          }
+        for (const auto& [other, there] : resident) {
+          if (engine_->defined(there->value)) move_out(there);
         }
+        resident.clear();
         engine_->pin(held->value);
       }
+      resident[number] = held;
     }
   }
 }

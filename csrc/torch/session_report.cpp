@@ -28,14 +28,26 @@ Session::Figures Session::figures() {
   figures.used = engine_->memory().used();
   figures.pinned = engine_->pinned_bytes();
   for (const auto& [offset, loose] : loose_) figures.pinned += loose.nbytes;
+  figures.needed = std::max(engine_->needed_bytes(), failed_need_);
   figures.spilled = spilled_;
   figures.bookkeeping = bookkeeping_;
   return figures;
 }
 
-std::vector<std::pair<const Operator*, OperatorStatistics>> Session::by_operator() {
+std::vector<OperatorStatistics> Session::by_operator() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  return {by_operator_.begin(), by_operator_.end()};
+  std::vector<OperatorStatistics> rows;
+  for (const auto& [key, statistics] : by_operator_) {
+    rows.push_back(statistics);
+    rows.back().op = key.first;
+    if (key.second != kNone) rows.back().source = source_lines_->text(key.second);
+  }
+  return rows;
+}
+
+std::vector<Event> Session::events() {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return events_;
 }
 
 std::vector<Sample> Session::timeline() {
@@ -43,7 +55,7 @@ std::vector<Sample> Session::timeline() {
   return timeline_;
 }
 
-void Session::set_costs(std::vector<Nanoseconds> costs) {
+void Session::set_costs(std::vector<Given> costs) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   given_costs_ = std::move(costs);
   next_cost_ = 0;
@@ -119,6 +131,7 @@ void Session::fail(const OutOfMemory& error) {
   const Bytes at_once = locked + running + error.requested;
   // What cannot move splits the arena, so a budget of the sum alone may not do.
   Bytes enough = pinned_bytes + at_once;
+  failed_need_ = std::max(failed_need_, enough);
   if (enough <= options_.budget) enough = options_.budget + error.requested;
   std::string message = format_bytes(options_.budget) + " cannot hold " +
                         (current_ != nullptr ? current_->name : "an allocation between ops") +

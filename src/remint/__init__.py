@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # What needs torch, which the rest does without: imported when it is first asked for.
-_ONLINE = ("budget", "evict", "fit", "is_resident", "materialize", "pin")
+_ONLINE = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
 __all__ += list(_ONLINE)
 
 

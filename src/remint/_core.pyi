@@ -37,6 +37,7 @@ class SimulationOptions:
     partition: bool
     moving: bool
     deallocation: Deallocation
+    max_depth: int
     max_rematerialized_ns: int
     ignore_small: float
     sample: bool

@@ -1,5 +1,85 @@
-from typing import Any
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import torch
 
 torch_version: str
 
-def __getattr__(name: str) -> Any: ...
+class Figures(TypedDict):
+    budget_bytes: int
+    peak_bytes: int
+    used_bytes: int
+    pinned_bytes: int
+    min_budget_bytes: int
+    spilled_bytes: int
+    num_ops: int
+    num_evictions: int
+    num_rematerializations: int
+    num_searches: int
+    num_scores: int
+    num_storages: int
+    computed_ns: int
+    rematerialized_ns: int
+    search_ns: int
+    bookkeeping_ns: int
+    moved_bytes: int
+    unusable_bytes: float
+
+class Columns(TypedDict):
+    kinds: npt.NDArray[np.uint8]
+    nanoseconds: npt.NDArray[np.int64]
+    signatures: npt.NDArray[np.uint64]
+    name_ids: npt.NDArray[np.int32]
+    names: list[str]
+    source_ids: npt.NDArray[np.int32]
+    sources: list[str]
+    arg_offsets: npt.NDArray[np.int64]
+    args: npt.NDArray[np.int32]
+    effects: npt.NDArray[np.uint8]
+    out_offsets: npt.NDArray[np.int64]
+    nbytes: npt.NDArray[np.int64]
+    aliases: npt.NDArray[np.int32]
+    request_offsets: npt.NDArray[np.int64]
+    request_bytes: npt.NDArray[np.int64]
+    request_outputs: npt.NDArray[np.int32]
+
+class Session:
+    def __init__(
+        self,
+        *,
+        budget: int,
+        policy: str,
+        partition: bool,
+        ignore_small: float,
+        sample: bool,
+        seed: int,
+        chaos: bool,
+        spill: bool,
+        timeline: bool,
+        events: bool,
+        record: bool,
+        source_lines: bool,
+        check: bool,
+    ) -> None: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def figures(self) -> Figures: ...
+    def by_operator(self) -> list[tuple[str, str, int, int]]: ...
+    def timeline(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]: ...
+    def events(self) -> str: ...
+    def recorded(self) -> Columns | None: ...
+    def pinned_by(self) -> list[tuple[str, int]]: ...
+    def check(self) -> None: ...
+    def set_costs(self, nanoseconds: list[int], nbytes: list[int]) -> None: ...
+
+def inside() -> bool: ...
+def is_held(tensor: torch.Tensor) -> bool: ...
+def materialize(tensor: torch.Tensor) -> None: ...
+def pin(tensor: torch.Tensor, *, asked: bool) -> None: ...
+def before_write(tensor: torch.Tensor) -> None: ...
+def is_resident(tensor: torch.Tensor) -> bool: ...
+def evict(tensor: torch.Tensor) -> bool: ...

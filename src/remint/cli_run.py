@@ -1,4 +1,4 @@
-"""`remint run`: an unmodified script inside a budget, from before its first tensor to its end."""
+"""`remint run` and `remint record`: an unmodified script inside a budget, or recorded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from remint.cli_output import EXAMPLES, add_json, write_json
+from remint.units import format_bytes, format_seconds
 
 _RUN = """\
 examples:
@@ -16,9 +17,16 @@ examples:
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
 """
 
+_RECORD = """\
+examples:
+  remint record -o step.trace train.py --epochs 1
+  remint record --source-lines -o step.trace.gz -m package.train
+  remint simulate step.trace --memory arena --moving --policy coop,dtr-eq --budget 70%,50%
+"""
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command, which imports torch only when it runs."""
+    """Add the commands to the parser; torch is imported only when one runs."""
     run = commands.add_parser(
         "run",
         help="run a script inside a memory budget",
@@ -34,8 +42,30 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_json(run, "the run")
     run.add_argument("--report", metavar="PATH", help="write a page about the run (.html)")
+    run.add_argument("--source-lines", action="store_true", help="say which lines were computed again most")
     _add_script(run)
     run.set_defaults(command=run_command)
+
+    record = commands.add_parser(
+        "record",
+        help="record a script's op stream as a trace",
+        description="Run an unmodified script without a budget and write what it asked for as a trace: ops with "
+        "measured costs, storages, the memory that kernels ask for, and where each tensor dies. Prints a summary to "
+        "stderr at the end, also when the script fails, and exits with the script's exit code.",
+        epilog=_RECORD,
+        **EXAMPLES,
+    )
+    record.add_argument("-o", "--output", required=True, metavar="FILE", help="the trace (.gz compresses)")
+    record.add_argument(
+        "--costs",
+        choices=("median", "measured"),
+        default="median",
+        help="the median over ops of the same operator, sizes and types, or each as it was (default: median)",
+    )
+    record.add_argument("--source-lines", action="store_true", help="note the line that each op came from")
+    add_json(record, "the figures of the trace")
+    _add_script(record)
+    record.set_defaults(command=record_command)
 
 
 def _add_script(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +80,13 @@ def run_command(options: argparse.Namespace) -> int:
 
     _check_script(options)
     timeline = bool(options.report or options.json)
-    with_budget = budget(options.budget, policy=options.policy, overflow=options.overflow, timeline=timeline)
+    with_budget = budget(
+        options.budget,
+        policy=options.policy,
+        overflow=options.overflow,
+        source_lines=options.source_lines,
+        timeline=timeline,
+    )
     with with_budget as run:
         code, error = _run_script(options)
         run._failed(error)
@@ -61,6 +97,26 @@ def run_command(options: argparse.Namespace) -> int:
     if options.report is not None:
         result.report(options.report)
         print(f"report: {Path(options.report).resolve()}", file=sys.stderr)
+    return code
+
+
+def record_command(options: argparse.Namespace) -> int:
+    """Run `options.script` and write its trace; return its exit code."""
+    from remint.online.recording import record
+
+    _check_script(options)
+    with record(costs=options.costs, source_lines=options.source_lines) as recording:
+        code, _ = _run_script(options)
+    trace = recording.trace
+    trace.save(options.output)
+    if options.json is not None:
+        figures = {"num_ops": trace.num_ops, "num_tensors": trace.num_tensors, "seconds": trace.seconds}
+        write_json(options.json, {"output": options.output, **figures, "peak_bytes": recording.peak_bytes})
+    print(
+        f"{options.output}: {trace.num_ops:,} ops in {format_seconds(trace.seconds)}, {trace.num_tensors:,} tensors, "
+        f"peak {format_bytes(recording.peak_bytes)}",
+        file=sys.stderr,
+    )
     return code
 
 

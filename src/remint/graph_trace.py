@@ -26,7 +26,7 @@ def graph_from_trace(trace: Trace) -> Graph:
         if isinstance(event, Constant):
             name = f"{unique(event.name)}"
             storage[event.output] = name
-            constants[name] = event.nbytes
+            constants[name] = 0 if event.where == "elsewhere" else event.nbytes
         elif isinstance(event, Call | View | Mutate):
             reads = dict.fromkeys(v for t in event.args for v in (storage[t], *beside.get(t, ())))
             name = unique(event.name)

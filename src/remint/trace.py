@@ -21,44 +21,64 @@ from remint.errors import TraceError
 from remint.trace_events import (
     CALL,
     CONSTANT,
+    FIX,
+    FRESH,
+    KEPT,
     KINDS,
     MARK,
+    MATERIALIZE,
     MAX_INT64,
     MUTATE,
+    ONCE,
+    OVERWRITES,
+    PIN,
+    READS,
     RELEASE,
+    SIDE_EFFECT,
     VIEW,
+    WHERE,
     Call,
     Constant,
     Event,
     Integers,
     Mark,
+    Materialize,
     Mutate,
+    Pin,
     Release,
     Request,
     View,
+    Where,
     check_aliases,
     check_args,
     check_bytes,
     check_integer,
     check_list,
     check_mutated,
+    check_places,
     check_requests,
     check_seconds,
+    mark_outputs,
 )
 from remint.units import format_seconds
 
 __all__ = [
     "CALL",
     "CONSTANT",
+    "FIX",
     "MARK",
+    "MATERIALIZE",
     "MUTATE",
+    "PIN",
     "RELEASE",
     "VIEW",
     "Call",
     "Constant",
     "Event",
     "Mark",
+    "Materialize",
     "Mutate",
+    "Pin",
     "Release",
     "Request",
     "Trace",
@@ -86,19 +106,22 @@ class Trace:
     """
 
     kinds: npt.NDArray[np.uint8]
-    """Per event: `CONSTANT`, `CALL`, `VIEW`, `MUTATE`, `RELEASE` or `MARK`."""
+    """Per event: `CONSTANT`, `CALL`, `VIEW`, `MUTATE`, `RELEASE`, `MARK`, `PIN`, `FIX` or `MATERIALIZE`."""
     nanoseconds: npt.NDArray[np.int64]
     """Per event: the op's cost; 0 for what is not an op."""
     arg_offsets: npt.NDArray[np.int64]
     args: npt.NDArray[np.int32]
-    """Arguments of ops; the tensor of a release."""
+    """Arguments of ops; the tensor of a release, a pin or a materialization."""
+    effects: npt.NDArray[np.uint8]
+    """Per argument: 0, `SIDE_EFFECT` or `OVERWRITES` of `remint.trace_events`."""
     out_offsets: npt.NDArray[np.int64]
     nbytes: npt.NDArray[np.int64]
     """Per tensor: its fresh bytes, 0 for a view; if it was made in place, the bytes of its storage."""
     aliases: npt.NDArray[np.int32]
-    """Per tensor: the argument of its op whose storage it shares, or whose next value it is; or -1."""
+    """Per tensor: the argument of its op whose storage it shares, or whose next value it is; or, if there is none,
+    `FRESH`, `ONCE`, `KEPT` or `ELSEWHERE` of `remint.trace_events`, all negative."""
     name_ids: npt.NDArray[np.int32]
-    """Per event: index into `names`; -1 for releases."""
+    """Per event: index into `names`; -1 for what has no name."""
     names: tuple[str, ...]
     source_ids: npt.NDArray[np.int32]
     """Per event: index into `sources` (the user's lines, such as "net.py:12"), or -1."""
@@ -189,20 +212,26 @@ class Trace:
         >>> weight = builder.constant(4096, name="weight")
         >>> builder.release(weight)
         >>> list(builder.build().events())
-        [Constant(output=0, nbytes=4096, name='weight'), Release(tensor=0)]
+        [Constant(output=0, nbytes=4096, name='weight', where='arena'), Release(tensor=0)]
         """
         # One by one, the numbers of a list are many times faster to get at than those of an array.
         args, arg_offsets = self.args.tolist(), self.arg_offsets.tolist()
         nbytes, aliases, out_offsets = self.nbytes.tolist(), self.aliases.tolist(), self.out_offsets.tolist()
         has_requests = (np.diff(self.request_offsets) > 0).tolist()
         columns = self.kinds, self.nanoseconds, self.name_ids, self.source_ids
+        effects = self.effects.tolist()
+        where = {code: word for word, code in WHERE.items()}
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for event, (kind, nanoseconds, name_id, source_id) in enumerate(rows):
             begin, end = out_offsets[event], out_offsets[event + 1]
             if kind == RELEASE:
                 yield Release(args[arg_offsets[event]])
+            elif kind in (PIN, FIX):
+                yield Pin(args[arg_offsets[event]], kind == FIX)
+            elif kind == MATERIALIZE:
+                yield Materialize(args[arg_offsets[event]])
             elif kind == CONSTANT:
-                yield Constant(begin, nbytes[begin], self.names[name_id])
+                yield Constant(begin, nbytes[begin], self.names[name_id], where[aliases[begin]])
             elif kind == MARK:
                 yield Mark(self.names[name_id])
             else:
@@ -210,12 +239,26 @@ class Trace:
                 source = self.sources[source_id] if source_id >= 0 else None
                 requests = self._requests(event) if has_requests[event] else ()
                 read = tuple(args[arg_offsets[event] : arg_offsets[event + 1]])
-                outputs, shared = tuple(range(begin, end)), tuple(aliases[begin:end])
+                outputs, marks = tuple(range(begin, end)), aliases[begin:end]
+                shared = tuple(max(mark, FRESH) for mark in marks)
+                once = tuple(place for place, mark in enumerate(marks) if mark == ONCE)
+                kept = tuple(place for place, mark in enumerate(marks) if mark == KEPT)
+                sizes = tuple(nbytes[begin:end])
                 if kind == VIEW:
                     yield View(name, read, outputs, shared, seconds, source, requests)
+                elif kind == CALL:
+                    yield Call(name, read, outputs, sizes, shared, seconds, source, requests, once, kept)
                 else:
-                    op = Call if kind == CALL else Mutate
-                    yield op(name, read, outputs, tuple(nbytes[begin:end]), shared, seconds, source, requests)
+                    done = effects[arg_offsets[event] : arg_offsets[event + 1]]
+                    overwritten, side_effects = (
+                        tuple(place for place, effect in enumerate(done) if effect == what)
+                        for what in (OVERWRITES, SIDE_EFFECT)
+                    )
+                    mutated = tuple(mark for mark in shared if mark >= 0)
+                    yield Mutate(
+                        name, read, outputs, sizes, mutated, seconds, source, requests,
+                        overwritten, side_effects, once, kept,
+                    )  # fmt: skip
 
     def _requests(self, event: int) -> tuple[Request, ...]:
         here = slice(self.request_offsets[event], self.request_offsets[event + 1])
@@ -291,6 +334,7 @@ class TraceBuilder:
         self._nanoseconds: list[int] = []
         self._arg_offsets = [0]
         self._args: list[int] = []
+        self._effects: dict[int, int] = {}  # per place in _args that has one
         self._out_offsets = [0]
         self._nbytes: list[int] = []
         self._aliases: list[int] = []
@@ -314,12 +358,14 @@ class TraceBuilder:
         """The number of tensors so far, which is also the number of the next one."""
         return len(self._nbytes)
 
-    def constant(self, nbytes: int, name: str = "constant") -> int:
-        """Add a tensor that nothing can remake; return its number."""
+    def constant(self, nbytes: int, name: str = "constant", *, where: Where = "arena") -> int:
+        """Add a tensor that nothing can remake; return its number. `where` it is: see `Constant`."""
         self._begin(CONSTANT, name)
         size = check_bytes(self._fail, nbytes)
+        if where not in WHERE:
+            self._fail(f"where is one of {', '.join(WHERE)}, not {where!r}")
         self._append(CONSTANT, name)
-        return self._append_tensor(size, -1, size)
+        return self._append_tensor(size, WHERE[where], size)
 
     def call(
         self,
@@ -331,6 +377,8 @@ class TraceBuilder:
         aliases: Integers | None = None,
         source: str | None = None,
         requests: Sequence[Request] | None = None,
+        once: Integers = (),
+        kept: Integers = (),
     ) -> tuple[int, ...]:
         """Add an op with `len(nbytes)` outputs; return their numbers.
 
@@ -340,12 +388,16 @@ class TraceBuilder:
         `requests` are the memory requests of the kernel, where they are known: `("allocate", nbytes, i)` for
         output i, `("allocate", nbytes)` for scratch, `("free", k)` for the k-th allocation of this op.
         Scratch that is not freed goes when the op ends. If there are any, they must make each fresh output.
+
+        The outputs `once` (their indices) cannot be made again, nor can the outputs `kept`, which come last: memory
+        that outlives the op and is not known to be a tensor before an op takes it for an argument.
         """
         self._begin(CALL, name, source)
         fail = self._fail
         read = check_args(fail, args, self._held)
         sizes = [check_bytes(fail, size) for size in check_list(fail, "bytes", nbytes)]
-        shared = [-1] * len(sizes) if aliases is None else check_aliases(fail, aliases, sizes, len(read))
+        shared = [FRESH] * len(sizes) if aliases is None else check_aliases(fail, aliases, sizes, len(read))
+        shared = mark_outputs(fail, shared, once, kept)
         nanoseconds = check_seconds(fail, seconds)
         asked = () if requests is None else check_requests(fail, requests, sizes, shared)
         self._append(VIEW if shared and min(shared) >= 0 else CALL, name, read, nanoseconds, source, asked)
@@ -367,29 +419,59 @@ class TraceBuilder:
         mutated: Integers,
         seconds: float,
         *,
+        nbytes: Integers = (),
+        overwritten: Integers = (),
+        effects: Integers | None = None,
         source: str | None = None,
         requests: Sequence[Request] | None = None,
+        once: Integers = (),
+        kept: Integers = (),
     ) -> tuple[int, ...]:
         """Add an op that writes the arguments with the indices `mutated` in place; return what they become.
 
-        If the program has no other name for a tensor that was written, `release` it afterwards.
+        If the program has no other name for a tensor that was written, `release` it afterwards. The op can have more
+        outputs, of `nbytes` fresh bytes. Those of `mutated` that are `overwritten` are not read. `effects` are
+        arguments that are written, but that nothing it makes depends on; with it, even if it is empty, `mutated` may
+        be, too.
         """
         self._begin(MUTATE, name, source)
         fail = self._fail
         read = check_args(fail, args, self._held)
-        written = check_mutated(fail, mutated, len(read))
+        written = check_mutated(fail, mutated, len(read), may_be_none=effects is not None)
+        done = [(place, OVERWRITES) for place in check_places(fail, "overwritten", overwritten, len(read))]
+        if not {place for place, _ in done} <= set(written):
+            fail("overwritten are some of mutated")
+        for place in check_places(fail, "effects", () if effects is None else effects, len(read)):
+            if place in written:
+                fail(f"argument {place} is written in place and as a side effect: name it once")
+            done.append((place, SIDE_EFFECT))
         nanoseconds = check_seconds(fail, seconds)
         sizes = [self._storage_bytes[read[index]] for index in written]
-        asked = () if requests is None else check_requests(fail, requests, sizes, written)
+        fresh = [check_bytes(fail, size) for size in check_list(fail, "bytes", nbytes)]
+        aliases = mark_outputs(fail, written + [FRESH] * len(fresh), once, kept)
+        sizes += fresh
+        asked = () if requests is None else check_requests(fail, requests, sizes, aliases)
+        self._effects |= {len(self._args) + place: effect for place, effect in done}
         self._append(MUTATE, name, read, nanoseconds, source, asked)
-        return tuple(map(self._append_tensor, sizes, written, sizes))
+        return tuple(map(self._append_tensor, sizes, aliases, sizes))
+
+    def pin(self, tensor: int, *, fixed: bool = False) -> None:
+        """From here on `tensor` cannot be made again; nor be moved, if it is `fixed`."""
+        self._about(FIX if fixed else PIN, tensor)
+
+    def materialize(self, tensor: int) -> None:
+        """Read `tensor` around all ops."""
+        self._about(MATERIALIZE, tensor)
 
     def release(self, tensor: int) -> None:
         """Let go of `tensor`: from here on it may not be an argument."""
-        self._event = (RELEASE, None)
-        (released,) = check_args(self._fail, [tensor], self._held)
-        self._append(RELEASE, None, (released,))
-        self._held[released] = 0
+        self._held[self._about(RELEASE, tensor)] = 0
+
+    def _about(self, kind: int, tensor: int) -> int:
+        self._event = (kind, None)
+        (checked,) = check_args(self._fail, [tensor], self._held)
+        self._append(kind, None, (checked,))
+        return checked
 
     def mark(self, name: str) -> None:
         """Name this point of the trace."""
@@ -411,11 +493,14 @@ class TraceBuilder:
         num_requests = np.zeros(self.num_events + 1, np.int64)
         for event, count in self._num_requests.items():
             num_requests[event + 1] = count
+        effects = np.full(len(self._args), READS, np.uint8)
+        effects[list(self._effects)] = list(self._effects.values())
         return Trace(
             kinds=np.array(self._kinds, np.uint8),
             nanoseconds=np.array(self._nanoseconds, np.int64),
             arg_offsets=np.array(self._arg_offsets, np.int64),
             args=np.array(self._args, np.int32),
+            effects=effects,
             out_offsets=np.array(self._out_offsets, np.int64),
             nbytes=np.array(self._nbytes, np.int64),
             aliases=np.array(self._aliases, np.int32),

@@ -6,7 +6,12 @@
 - `mutate`: an op that writes some of its arguments in place. Each of these gets a new tensor, which the
   program uses from then on;
 - `release`: the program let go of a tensor;
-- `mark`: a named point, such as the start of the backward pass.
+- `mark`: a named point, such as the start of the backward pass;
+- `pin`: from here on a tensor cannot be made again, and not be moved either if its address is known;
+- `materialize`: a tensor is read around all ops, and has to be there.
+
+Recorded programs need more of these (see docs/traces.md): constants that are not in the budget's memory, outputs that
+cannot be made again, arguments that are written as a side effect, or overwritten without being read.
 
 Tensors are numbered from 0 in the order they are made. Each is born with one reference, which `release`
 drops, at most once; after that it may not be an argument.
@@ -17,13 +22,27 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-CONSTANT, CALL, VIEW, MUTATE, RELEASE, MARK = range(6)
-KINDS = ("constant", "call", "view", "mutate", "release", "mark")
+CONSTANT, CALL, VIEW, MUTATE, RELEASE, MARK, PIN, FIX, MATERIALIZE = range(9)
+KINDS = ("constant", "call", "view", "mutate", "release", "mark", "pin", "pin", "materialize")
+
+# In place of the argument whose storage a tensor shares: it has bytes of its own, which ...
+FRESH = -1  # its op can make again
+ONCE = -2  # nothing can make again, though an op made them
+KEPT = -3  # the same, and which are not known to be a tensor before an op takes them for an argument
+ELSEWHERE = -4  # a constant's: they take nothing of the budget
+
+# What an op does to an argument, beside what the aliases of its outputs say.
+READS = 0
+SIDE_EFFECT = 1  # writes it, and nothing that it makes depends on it
+OVERWRITES = 2  # writes all of it, and reads nothing of it
+
+Where: TypeAlias = Literal["arena", "kept", "elsewhere"]
+WHERE: dict[str, int] = {"arena": FRESH, "kept": KEPT, "elsewhere": ELSEWHERE}
 
 # One memory request of a running kernel: ("allocate", nbytes) is scratch, ("allocate", nbytes, i) becomes
 # output i of the op, ("free", k) gives back the k-th allocation of this op, counted from 0.
@@ -39,11 +58,17 @@ class Constant:
     output: int
     nbytes: int
     name: str
+    where: str = "arena"
+    """`arena`; `elsewhere`: in no budget's memory; `kept`: in the arena, and it is not known which tensor it is in
+    before an op takes it for an argument, so that it cannot be moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An op: output i has `nbytes[i]` fresh bytes, or shares the storage of argument `aliases[i]`."""
+    """An op: output i has `nbytes[i]` fresh bytes, or shares the storage of argument `aliases[i]`.
+
+    The outputs `once` cannot be made again, nor can the outputs `kept`, which are not tensors yet.
+    """
 
     name: str
     args: tuple[int, ...]
@@ -53,6 +78,8 @@ class Call:
     seconds: float
     source: str | None = None
     requests: tuple[Request, ...] = ()
+    once: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +97,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Mutate:
-    """An op in place: output i is what argument `mutated[i]` became; its storage has `nbytes[i]` bytes."""
+    """An op in place: output i is what argument `mutated[i]` became; its storage has `nbytes[i]` bytes.
+
+    Outputs beyond those have fresh bytes. Arguments `overwritten` were not read, arguments `effects` were written as a
+    side effect; `once` and `kept` are as in a call.
+    """
 
     name: str
     args: tuple[int, ...]
@@ -80,6 +111,10 @@ class Mutate:
     seconds: float
     source: str | None = None
     requests: tuple[Request, ...] = ()
+    overwritten: tuple[int, ...] = ()
+    effects: tuple[int, ...] = ()
+    once: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +131,22 @@ class Mark:
     name: str
 
 
-Event: TypeAlias = Constant | Call | View | Mutate | Release | Mark
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """From here on a tensor cannot be made again; nor be moved, if it is `fixed`."""
+
+    tensor: int
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Materialize:
+    """A tensor is read around all ops, and has to be there."""
+
+    tensor: int
+
+
+Event: TypeAlias = Constant | Call | View | Mutate | Release | Mark | Pin | Materialize
 
 # Checks. Each returns what it was given as plain Python numbers, or calls `fail`, which knows the event.
 
@@ -173,13 +223,35 @@ def check_aliases(fail: Fail, aliases: Any, sizes: list[int], num_args: int) -> 
     return checked
 
 
-def check_mutated(fail: Fail, mutated: Any, num_args: int) -> list[int]:
+def check_places(fail: Fail, what: str, places: Any, count: int) -> list[int]:
+    """Return some of the indices 0 to `count` - 1, each at most once."""
+    checked = [check_integer(fail, "an index", place) for place in check_list(fail, what, places)]
+    if len(set(checked)) != len(checked) or not all(0 <= place < count for place in checked):
+        fail(f"{what} is {checked}: name some of 0 to {count - 1}, each once")
+    return checked
+
+
+def mark_outputs(fail: Fail, aliases: list[int], once: Any, kept: Any) -> list[int]:
+    """Return `aliases` with the outputs `once` and `kept` marked as such."""
+    marked = aliases[:]
+    for what, places, mark in (("once", once, ONCE), ("kept", kept, KEPT)):
+        for place in check_places(fail, what, places, len(aliases)):
+            if marked[place] != FRESH:
+                fail(f"{what} has output {place}, which has no fresh bytes, or is named twice")
+            marked[place] = mark
+    num_kept = marked.count(KEPT)
+    if KEPT in marked[: len(marked) - num_kept]:
+        fail(f"kept is {kept}: these outputs come last")
+    return marked
+
+
+def check_mutated(fail: Fail, mutated: Any, num_args: int, *, may_be_none: bool = False) -> list[int]:
     """Return the indices of the arguments that an op writes in place."""
     checked = [check_integer(fail, "an index", index) for index in check_list(fail, "mutated", mutated)]
     for index in checked:
         if not 0 <= index < num_args:
             fail(f"mutated has argument {index}, but there are {num_args}, from 0")
-    if not checked or len(set(checked)) != len(checked):
+    if not (checked or may_be_none) or len(set(checked)) != len(checked):
         fail(f"mutated is {checked}: name each argument that is written once, and at least one")
     return checked
 

@@ -1,17 +1,21 @@
 """Traces on disk: JSON lines, one event per line, between a header and an end record.
 
-    {"format": "remint-trace", "version": 1}
+    {"format": "remint-trace", "version": 2}
     {"event": "constant", "name": "weight", "outputs": [0], "bytes": [4096]}
     {"event": "call", "name": "conv", "args": [0], "outputs": [1], "bytes": [65536], "seconds": 0.0025}
     {"event": "view", "name": "flatten", "args": [1], "outputs": [2], "aliases": [0], "seconds": 0.0}
     {"event": "mutate", "name": "relu_", "args": [1], "outputs": [3], "mutated": [0], "seconds": 0.0001}
     {"event": "release", "tensor": 1}
     {"event": "mark", "name": "backward"}
-    {"event": "end", "events": 6}
+    {"event": "pin", "tensor": 3, "fixed": true}
+    {"event": "materialize", "tensor": 3}
+    {"event": "end", "events": 8}
 
 `outputs` only says what follows from the order; it is there for people, and is checked. Ops may have a
 `source` and the memory `requests` of their kernel (see `TraceBuilder.call`), calls `aliases`, the end record
-`held`. The end record tells a complete file from a truncated one. Seconds are exact to the nanosecond.
+`held`. Version 2 added what recorded programs need: `pin`, `materialize`, the field `where` of constants,
+`once` and `kept` of calls and mutations, and `bytes`, `overwritten` and `effects` of mutations. The end
+record tells a complete file from a truncated one. Seconds are exact to the nanosecond.
 """
 
 from __future__ import annotations
@@ -24,10 +28,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from remint.errors import TraceError
-from remint.trace import Call, Constant, Event, Mark, Mutate, Path, Release, Trace, TraceBuilder, View
+from remint.trace import (
+    Call,
+    Constant,
+    Event,
+    Mark,
+    Materialize,
+    Mutate,
+    Path,
+    Pin,
+    Release,
+    Trace,
+    TraceBuilder,
+    View,
+)
 
 FORMAT = "remint-trace"
-VERSION = 1
+VERSION = 2
 
 # Per event: the fields it must have, and those it may have.
 _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
@@ -36,11 +53,13 @@ _FIELDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
         frozenset(["event", *required.split(), *optional.split()]),
     )
     for kind, required, optional in (
-        ("constant", "name outputs bytes", ""),
-        ("call", "name args outputs bytes seconds", "aliases source requests"),
+        ("constant", "name outputs bytes", "where"),
+        ("call", "name args outputs bytes seconds", "aliases source requests once kept"),
         ("view", "name args outputs aliases seconds", "source requests"),
-        ("mutate", "name args outputs mutated seconds", "source requests"),
+        ("mutate", "name args outputs mutated seconds", "bytes overwritten effects source requests once kept"),
         ("release", "tensor", ""),
+        ("pin", "tensor", "fixed"),
+        ("materialize", "tensor", ""),
         ("mark", "name", ""),
         ("end", "events", "held"),
     )
@@ -101,13 +120,19 @@ def _fields(event: Event) -> dict[str, object]:
             return {"event": "release", "tensor": event.tensor}
         case Mark():
             return {"event": "mark", "name": event.name}
+        case Pin():
+            pin: dict[str, object] = {"event": "pin", "tensor": event.tensor}
+            return pin | ({"fixed": True} if event.fixed else {})
+        case Materialize():
+            return {"event": "materialize", "tensor": event.tensor}
         case Constant():
-            return {
+            constant: dict[str, object] = {
                 "event": "constant",
                 "name": event.name,
                 "outputs": [event.output],
                 "bytes": [event.nbytes],
             }
+            return constant | ({"where": event.where} if event.where != "arena" else {})
         case Call():
             fields = _op_fields("call", event)
             fields["bytes"] = event.nbytes
@@ -119,11 +144,19 @@ def _fields(event: Event) -> dict[str, object]:
         case Mutate():
             fields = _op_fields("mutate", event)
             fields["mutated"] = event.mutated
+            fresh = event.nbytes[len(event.mutated) :]
+            # What there is nothing of is left out, but for the sign that there may be nothing at all.
+            optional = {"bytes": fresh, "overwritten": event.overwritten, "effects": event.effects}
+            fields |= {name: places for name, places in optional.items() if places}
+            if not event.mutated:
+                fields["effects"] = event.effects
     fields["seconds"] = event.seconds
     if event.source is not None:
         fields["source"] = event.source
     if event.requests:
         fields["requests"] = event.requests
+    if not isinstance(event, View):
+        fields |= {name: places for name, places in (("once", event.once), ("kept", event.kept)) if places}
     return fields
 
 
@@ -217,6 +250,10 @@ def _add(builder: TraceBuilder, record: dict[str, Any]) -> None:
     _check_fields(kind, record)
     if kind == "release":
         builder.release(record["tensor"])
+    elif kind == "pin":
+        builder.pin(record["tensor"], fixed=bool(record.get("fixed")))
+    elif kind == "materialize":
+        builder.materialize(record["tensor"])
     elif kind == "mark":
         builder.mark(record["name"])
     else:
@@ -232,7 +269,7 @@ def _add_constant(builder: TraceBuilder, record: dict[str, Any]) -> list[int]:
     nbytes = record["bytes"]
     if not isinstance(nbytes, list) or len(nbytes) != 1:
         raise TraceError(f"a constant is one tensor: bytes must be a list of one number, not {nbytes!r}")
-    return [builder.constant(nbytes[0], record["name"])]
+    return [builder.constant(nbytes[0], record["name"], where=record.get("where", "arena"))]
 
 
 def _add_call(builder: TraceBuilder, record: dict[str, Any]) -> list[int]:
@@ -244,6 +281,8 @@ def _add_call(builder: TraceBuilder, record: dict[str, Any]) -> list[int]:
         aliases=record.get("aliases"),
         source=record.get("source"),
         requests=record.get("requests"),
+        once=record.get("once", ()),
+        kept=record.get("kept", ()),
     )
     return list(outputs)
 
@@ -261,8 +300,13 @@ def _add_mutate(builder: TraceBuilder, record: dict[str, Any]) -> list[int]:
         record["args"],
         record["mutated"],
         record["seconds"],
+        nbytes=record.get("bytes", ()),
+        overwritten=record.get("overwritten", ()),
+        effects=record.get("effects"),
         source=record.get("source"),
         requests=record.get("requests"),
+        once=record.get("once", ()),
+        kept=record.get("kept", ()),
     )
     return list(outputs)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from remint.trace import Call, Constant, Mark, Mutate, Release, Trace, TraceBuilder, View
+from remint.trace import Call, Constant, Mark, Materialize, Mutate, Pin, Release, Trace, TraceBuilder, View
 
 # How gradients go back through an op: by an op of its own, as views of the gradient of its one output, or
 # unchanged, when all its inputs get that same gradient (addition).
@@ -216,5 +216,7 @@ def _constants_first(trace: Trace) -> Trace:
                 args = [numbers[tensor] for tensor in event.args]
                 nbytes = event.nbytes if isinstance(event, Call) else [0] * len(event.outputs)
                 outputs = builder.call(event.name, args, nbytes, event.seconds, aliases=event.aliases)
+            case Pin() | Materialize():
+                raise AssertionError("only recorded programs have these")
         numbers.update(zip(event.outputs, outputs, strict=True))
     return builder.build()

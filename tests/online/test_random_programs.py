@@ -1,11 +1,10 @@
-"""Random programs give the same bits with everything evicted after every op, and in a budget that is nearly too small."""
+"""Random programs give the same bits with everything evicted after every op, and in a budget nearly too small."""
 
 import torch
 from hypothesis import given, strategies
 from random_tensors import programs, run, same
 
 import remint
-
 
 # Costs do not come from the clock: the same example does the same every time.
 COSTS = [1e-6] * 10_000

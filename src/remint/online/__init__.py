@@ -4,5 +4,6 @@ from remint.online.budget import budget
 from remint.online.fit import fit
 from remint.online.hatches import evict, is_resident, materialize, pin
 from remint.online.live_run import LiveRun
+from remint.online.recording import Recording, record
 
-__all__ = ["LiveRun", "budget", "evict", "fit", "is_resident", "materialize", "pin"]
+__all__ = ["LiveRun", "Recording", "budget", "evict", "fit", "is_resident", "materialize", "pin", "record"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 from remint import errors
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 
 @functools.cache
-def load() -> Any:
+def load() -> ModuleType:
     """Return the module; an `ImportError` says what to do if it is not there or was built for another torch."""
     try:
         import torch

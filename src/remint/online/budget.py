@@ -6,14 +6,20 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+
+import numpy as np
 
 from remint.errors import BudgetError
 from remint.online import _extension, escapes
 from remint.online.live_run import LiveRun
 from remint.simulator.simulate import policy_names
-from remint.trace import Trace
+from remint.trace import CALL, MUTATE, Trace
+from remint.trace_events import FRESH, ONCE
 from remint.units import parse_budget
+
+if TYPE_CHECKING:
+    from remint import _torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,9 +52,13 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random.
         seed: for `random` and `sample`.
-        costs: take the cost of each op from this trace, in order, instead of the clock. For experiments that must
-            come out the same each time.
+        costs: take the cost of each op from this trace (or these seconds), in order, instead of the clock. For
+            experiments that must come out the same each time; with a trace, as `remint.simulate` says. Ops beyond it
+            are measured.
         timeline: keep the bytes in use after each op.
+        events: keep the list of what was evicted and made again, by the numbers that tensors have in a recorded trace.
+        source_lines: know which line of the program each op came from, for `run.by_op()`. Takes a few microseconds per
+            op.
         chaos: evict everything that can be evicted after every op. A test of whether a program runs under remint at
             all; very slow.
         check: check the engine's books after every op. For tests of remint.
@@ -66,6 +76,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         seed: int = 0,
         costs: Trace | Sequence[float] | None = None,
         timeline: bool = False,
+        events: bool = False,
+        source_lines: bool = False,
         chaos: bool = False,
         check: bool = False,
     ) -> None:
@@ -79,7 +91,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         if not 0 <= ignore_small <= 1:
             raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
         self._policy = policy
-        self._costs = _nanoseconds(costs)
+        self._costs = costs
         self._options = {
             "budget": budget_bytes,
             "policy": policy,
@@ -90,14 +102,17 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "chaos": chaos,
             "spill": overflow == "spill",
             "timeline": timeline,
+            "events": events,
+            "record": False,
+            "source_lines": source_lines,
             "check": check,
         }
         self._open = threading.local()
 
     def __enter__(self) -> LiveRun:
-        session = _extension.load().Session(**self._options)
+        session: _torch.Session = _extension.load().Session(**self._options)
         if self._costs is not None:
-            session.set_costs(self._costs)
+            session.set_costs(*costs_of(self._costs))
         escapes.watch()
         run = LiveRun(session, policy=self._policy)
         if not hasattr(self._open, "runs"):
@@ -131,13 +146,11 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         return inside
 
 
-def _nanoseconds(costs: Trace | Sequence[float] | None) -> list[int] | None:
-    if costs is None:
-        return None
-    if isinstance(costs, Trace):
-        from remint.trace import CALL, MUTATE
-
-        is_op = (costs.kinds >= CALL) & (costs.kinds <= MUTATE)
-        nanoseconds: list[Any] = costs.nanoseconds[is_op].tolist()
-        return nanoseconds
-    return [round(seconds * 1e9) for seconds in costs]
+def costs_of(trace: Trace | Sequence[float]) -> tuple[list[int], list[int]]:
+    """Return the nanoseconds of each op, and the bytes that it makes, which decide where they are placed; or -1."""
+    if not isinstance(trace, Trace):
+        return [round(seconds * 1e9) for seconds in trace], [-1] * len(trace)
+    is_op = (trace.kinds >= CALL) & (trace.kinds <= MUTATE)
+    made = np.where((trace.aliases == FRESH) | (trace.aliases == ONCE), trace.nbytes, 0)
+    up_to = np.concatenate([[0], np.cumsum(made)])[trace.out_offsets]
+    return trace.nanoseconds[is_op].tolist(), np.diff(up_to)[is_op].tolist()

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remint.run import Again, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    from remint import _torch
+
 
 class Rematerialized(NamedTuple):
-    """What one operator was run again for."""
+    """What one operator was run again for; `source` is the line of the program, if source lines were asked for."""
 
     name: str
     times: int
     seconds: float
+    source: str | None = None
 
 
 class LiveRun:
     """What came of a budget so far. The names are those of `remint.Run`; `finished()` gives one that stays."""
 
-    def __init__(self, session: Any, *, policy: str) -> None:
+    def __init__(self, session: _torch.Session, *, policy: str) -> None:
         self._session = session
         self.policy = policy
         self.memory = "arena"
@@ -35,7 +39,8 @@ class LiveRun:
             self.status, self.failure = "oom", str(error)
 
     def _figure(self, name: str) -> Any:
-        return self._session.figures()[name]
+        figures: dict[str, Any] = {**self._session.figures()}
+        return figures[name]
 
     @property
     def budget_bytes(self) -> int:
@@ -46,6 +51,15 @@ class LiveRun:
     def peak_bytes(self) -> int:
         """The most bytes of the arena that were ever in use at once, scratch included."""
         return int(self._figure("peak_bytes"))
+
+    @property
+    def min_budget_bytes(self) -> int:
+        """The smallest budget that can do what was done so far.
+
+        It is the most that was in use by what cannot be evicted while an op ran: what is pinned, and the op's own. What
+        this is scattered over may take more.
+        """
+        return int(self._figure("min_budget_bytes"))
 
     @property
     def used_bytes(self) -> int:
@@ -135,9 +149,20 @@ class LiveRun:
         return Timeline(seconds, nbytes) if len(seconds) else None
 
     def by_op(self) -> list[Rematerialized]:
-        """Return which operators were run again, the most expensive first."""
-        rows = [Rematerialized(name, times, ns * 1e-9) for name, times, ns in self._session.by_operator()]
+        """Return which operators were run again, the most expensive first; with `source_lines=True` per line.
+
+        What belongs to the backward pass has the line of its forward op, or the name of autograd's node.
+        """
+        rows = [
+            Rematerialized(name, times, ns * 1e-9, source or None)
+            for name, source, times, ns in self._session.by_operator()
+        ]
         return sorted(rows, key=lambda row: -row.seconds)
+
+    @property
+    def events(self) -> tuple[str, ...] | None:
+        """What was evicted and made again, if the budget was opened with `events=True`; see `Run.events`."""
+        return tuple(self._session.events().split(";")[:-1]) or None
 
     def pinned_by(self) -> list[tuple[str, int]]:
         """Return why bytes are pinned now, and how many, the most first."""
@@ -151,6 +176,7 @@ class LiveRun:
             "memory",
             "deallocation",
             "budget_bytes",
+            "min_budget_bytes",
             "peak_bytes",
             "pinned_bytes",
             "spilled_bytes",
@@ -178,7 +204,7 @@ class LiveRun:
             memory=self.memory,
             deallocation=self.deallocation,
             budget_bytes=self.budget_bytes,
-            min_budget_bytes=0,
+            min_budget_bytes=self.min_budget_bytes,
             peak_bytes=self.peak_bytes,
             pinned_bytes=self.pinned_bytes,
             num_ops=self.num_ops,
@@ -193,7 +219,8 @@ class LiveRun:
             fragmentation=self.fragmentation,
             failure=self.failure,
             timeline=self.timeline,
-            rematerialized=tuple(Again(row.name, "", row.times, row.seconds, "") for row in self.by_op()),
+            rematerialized=tuple(Again(row.name, row.source or "", row.times, row.seconds, "") for row in self.by_op()),
+            events=self.events,
         )
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -206,10 +233,16 @@ class LiveRun:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
         again = self.by_op()[:3]
         if again:
-            names = ", ".join(f"{row.name} {format_seconds(row.seconds)} in {row.times:,}" for row in again)
+            names = ", ".join(
+                f"{row.name}{_at(row.source)} {format_seconds(row.seconds)} in {row.times:,}" for row in again
+            )
             lines.append(f"  most often    {names}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         peak, budget = format_bytes(self.peak_bytes), format_bytes(self.budget_bytes)
         return f"<LiveRun: {self.status}, {self.policy}, peak {peak} of {budget}, slowdown {self.slowdown:.3f}>"
+
+
+def _at(source: str | None) -> str:
+    return "" if source is None else f" ({source})"

@@ -36,6 +36,7 @@ def simulate(
     sample: bool = False,
     seed: int = 0,
     max_slowdown: float = 2.0,
+    max_depth: int | None = None,
     timeline: bool = True,
     events: bool = False,
     blocks: bool = False,
@@ -61,6 +62,8 @@ def simulate(
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
         max_slowdown: a run that gets slower than this ends as `thrash`.
+        max_depth: on the arena, pin what would take a chain of more ops than this to make again, as `remint.budget`
+            does at 10,000.
         timeline: keep the bytes in use after each op.
         events: keep the list of all that happened.
         blocks: keep what became of every block of the arena, and what was rematerialized for whom: for reports.
@@ -95,6 +98,8 @@ def simulate(
     options.deallocation = getattr(_core.Deallocation, deallocation)
     if max_slowdown < math.inf:
         options.max_rematerialized_ns = int((max_slowdown - 1) * facts.computed_ns)
+    if max_depth is not None:
+        options.max_depth = max_depth
     options.ignore_small = ignore_small
     options.sample = sample
     options.seed = seed
