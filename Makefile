@@ -41,7 +41,8 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
 
-# Quick by default; FULL=1 make bench runs everything. Each line is one figure or table, kept in benchmarks/results.
+# Quick by default; `make bench FULL=1` runs everything, about two hours. Each line is one figure or table, kept in
+# benchmarks/results.
 bench: setup
 	$(BIN)/python benchmarks/engine_speed.py
 	$(BIN)/python benchmarks/dtr_reference.py
@@ -53,8 +54,9 @@ bench: setup
 	$(BIN)/python benchmarks/dtr_against_optimal.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
-	$(BIN)/python benchmarks/planning_table.py build/graphs/*.graph -o build/planning.json --auto-limit 30 --time-limit 10
-	$(BIN)/python benchmarks/planning_table.py --render build/planning.json
+	$(BIN)/python benchmarks/planning_table.py build/graphs $(if $(FULL),--full)
+	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)
+	$(BIN)/python benchmarks/planning_scaling.py $(if $(FULL),--full)
 
 # The core's tests once more, on a core that checks every access, every shift and every assertion.
 sanitize: $(SANITIZED)/tested

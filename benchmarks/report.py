@@ -29,10 +29,12 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(title: str, table: str, *, notes: str = "", name: str = "", figure: Any = None) -> None:
-    """Print a result and keep it as a dated file, named after the script if it has no name of its own.
+def publish(
+    title: str, table: str, *, notes: str = "", figure: Any = None, name: str = "", packages: Sequence[str] = ()
+) -> None:
+    """Print a result and keep it as a dated file, with the versions of the packages that it uses.
 
-    A figure (of matplotlib) is kept beside it.
+    It is named after the script if it has no name of its own; a figure (of matplotlib) is kept beside it.
     """
     script = Path(sys.argv[0])
     command = " ".join([*(["FULL=1"] if FULL else []), "python", f"benchmarks/{script.name}", *sys.argv[1:]])
@@ -40,6 +42,7 @@ def publish(title: str, table: str, *, notes: str = "", name: str = "", figure: 
     versions = f"remint {metadata.version('remint')}, Python {platform.python_version()}"
     if "torch" in sys.modules:
         versions += f", torch {metadata.version('torch')}"
+    versions += "".join(f", {package} {metadata.version(package)}" for package in packages)
     # Others at work make times longer and noisier: a reader must know.
     machine = f"{_processor()}, {os.cpu_count()} cores with a load of {os.getloadavg()[1]:.1f}, {versions}, one thread"
     text = f"# {title}\n\n{today}, {machine}. `{command}`\n\n{table}\n"
@@ -47,11 +50,12 @@ def publish(title: str, table: str, *, notes: str = "", name: str = "", figure: 
         text += f"\n{notes}\n"
     print(text)
     RESULTS.mkdir(exist_ok=True)
-    name = f"{name or script.stem}.{today}"
+    name = name or script.stem
     if figure is not None:
-        figure.savefig(RESULTS / f"{name}.svg")
-        text += f"\n![{title}]({name}.svg)\n"
-    (RESULTS / f"{name}.md").write_text(text)
+        picture = f"{name}.{today}.svg"
+        figure.savefig(RESULTS / picture)
+        text += f"\n![{title}]({picture})\n"
+    (RESULTS / f"{name}.{today}.md").write_text(text)
 
 
 def _processor() -> str:

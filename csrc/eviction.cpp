@@ -97,8 +97,8 @@ BlockId Engine::allocate(Bytes nbytes) {
     block = memory_->allocate(nbytes, end_);
   }
   running_.emplace_back(block, nbytes);
-  note_running(BlockChange::kTaken, block, nbytes);
   note_need();
+  note_running(BlockChange::kTaken, block, nbytes);
   return block;
 }
 

@@ -290,7 +290,7 @@ void Search::propose() {
 }
 
 void Search::run(int64_t moves) {
-  if (state_.stages() == 0) moves_ += moves, moves = 0;
+  if (state_.problem().values() == 0) moves_ += moves, moves = 0;  // there is nothing to decide
   for (int64_t m = 0; m < moves; ++m, ++moves_) {
     if (cycle_left_-- <= 0) begin_cycle();
     heat_ *= cooling_;

@@ -41,8 +41,11 @@ def graphs(draw: st.DrawFn, most_ops: int = 24) -> Graph:
     return random_graph(draw(st.integers(0, 10**9)), most_ops, 2 * most_ops)
 
 
-def cheapest(graph: Graph, budget: int) -> float | None:
-    """The least cost of any schedule of the class, by Dijkstra's algorithm over what is resident."""
+def cheapest(graph: Graph, budget: int, *, any_order: bool = False) -> float | None:
+    """The least cost of any schedule of the class, by Dijkstra's algorithm over what is resident.
+
+    In `any_order`, ops that ran before may run again between two first runs in any order, any number of times.
+    """
     n = len(graph.ops)
     results = set(graph.outputs) - set(graph.constants)
     start = (0, -1, frozenset[str]())
@@ -60,15 +63,18 @@ def cheapest(graph: Graph, budget: int) -> float | None:
             op = graph.ops[k]
             if k < frontier and not op.rematerializable:
                 continue
-            if any(v not in resident and v not in graph.constants for v in op.inputs):
+            reads = {v for v in op.inputs if v not in graph.constants}
+            if not reads <= resident:
                 continue
-            now = resident | set(op.outputs)
-            if graph.constant_bytes + sum(graph.nbytes(v) for v in now) > budget:
-                continue
-            place = (frontier + 1, -1) if k == frontier else (frontier, k)
-            for size in range(len(now) + 1):
-                for kept in itertools.combinations(sorted(now), size):
-                    following = (*place, frozenset(kept))
+            place = (frontier + 1, -1) if k == frontier else (frontier, -1 if any_order else k)
+            # Whatever is let go is let go just before an op that has no room for it.
+            rest = sorted(resident - reads - set(op.outputs))
+            for size in range(len(rest) + 1):
+                for kept in itertools.combinations(rest, size):
+                    now = reads.union(op.outputs, kept)
+                    if graph.constant_bytes + sum(graph.nbytes(v) for v in now) > budget:
+                        continue
+                    following = (*place, frozenset(now))
                     if cost + op.cost < least.get(following, float("inf")):
                         least[following] = cost + op.cost
                         heapq.heappush(heap, (cost + op.cost, next(order), following))

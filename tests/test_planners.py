@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 
 import pytest
@@ -37,13 +39,16 @@ def test_checkmate_and_auto_agree_with_brute_force(batch):
         low, high = graph.min_budget_bytes, graph.peak_bytes
         for budget in sorted({low, (2 * low + high) // 3, (low + 2 * high) // 3}):
             least = cheapest(graph, budget)
-            for name in ("checkmate", "auto"):
+            # Where the class has no schedule, one that runs ops in another order may fit, and auto has it.
+            loosest = cheapest(graph, budget, any_order=True) if least is None else least
+            for name, expected in (("checkmate", least), ("auto", loosest)):
                 made = attempt(graph, budget, name, 10)
-                assert (made is None) == (least is None), (seed, budget, name)
+                assert (made is None) == (expected is None), (seed, budget, name)
                 if made is not None:
-                    assert made.cost >= least - 1e-9, (seed, budget, name)
-                    assert made.cost <= least * 1.001 + 1e-9, (seed, budget, name)
-                    assert made.bound <= least + 1e-6, (seed, budget, name)
+                    assert made.cost >= expected - 1e-9, (seed, budget, name)
+                    assert made.bound <= expected + 1e-6, (seed, budget, name)
+                    if least is not None:
+                        assert made.cost <= least * 1.001 + 1e-9, (seed, budget, name)
 
 
 @settings(max_examples=25, deadline=None)
@@ -97,12 +102,24 @@ def test_an_impossible_budget_says_what_is_possible():
     verify(graph, plan(graph, known), known)
 
 
-def test_a_time_limit_is_kept():
+@pytest.mark.parametrize("name", ["auto", "search", "checkmate", "rounding-repair", "interval"])
+def test_a_time_limit_is_kept(name):
     graph = unit_chain(150)
-    for name in ("auto", "search", "checkmate"):
-        began = time.monotonic()
-        attempt(graph, graph.peak_bytes // 3, name, 1)
-        assert time.monotonic() - began < 20, name
+    began = time.monotonic()
+    attempt(graph, graph.peak_bytes // 3, name, 1)
+    assert time.monotonic() - began < 5  # a busy machine is allowed for; a solver that looks at no clock is not
+
+
+def test_control_c_while_a_solver_runs_returns_the_best_plan_so_far():
+    graph = unit_chain(60)
+    clock = threading.Timer(1.5, os.kill, [os.getpid(), signal.SIGINT])
+    clock.start()
+    try:
+        made = plan(graph, "20%", "checkmate", time_limit=30)
+    finally:
+        clock.cancel()
+    verify(graph, made, "20%")
+    assert made.seconds < 10
 
 
 @pytest.mark.parametrize("name", ["search", "auto"])

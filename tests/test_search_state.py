@@ -7,9 +7,9 @@ import pytest
 from planning_graphs import random_graph
 from remint._core import Search
 from remint.plan import Plan
-from remint.planners.base import Problem
 from remint.planners.decisions import decisions_of_sequence, is_staged, sequence_of_decisions
 from remint.planners.layers import twins
+from remint.problem import Problem
 
 pytestmark = pytest.mark.core
 

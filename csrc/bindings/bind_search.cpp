@@ -2,10 +2,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
+#include <functional>
 #include <stdexcept>
 #include <tuple>
 
 #include "bindings.h"
+#include "cut_bound.h"
+#include "least_memory.h"
 #include "search.h"
 
 namespace py = pybind11;
@@ -31,6 +35,15 @@ std::vector<Item> to_items(const std::vector<remint::Decision>& decisions) {
   for (const remint::Decision& d : decisions)
     items.emplace_back(d.kind == remint::Decision::kDrop, d.id, d.stage);
   return items;
+}
+
+// Says whether there is time left, and lets Ctrl-C through.
+std::function<bool()> until(double seconds) {
+  const auto began = std::chrono::steady_clock::now();
+  return [=] {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
+  };
 }
 
 }  // namespace
@@ -76,4 +89,23 @@ void remint::bind_search(py::module_& module) {
         for (int t = 0; t <= s.state().stages(); ++t) all.push_back(s.state().memory(t));
         return all;
       });
+
+  module.def(
+      "cut_bound",
+      [](const remint::SearchProblem& problem, double budget, int stage, double seconds) {
+        if (stage < 0 || stage >= problem.ops()) throw std::invalid_argument("there is no such op");
+        remint::Cut cut = remint::cut_bound(problem, budget, stage, until(seconds));
+        return py::make_tuple(cut.bound, cut.let_go);
+      },
+      py::arg("problem"), py::arg("budget"), py::arg("stage"), py::arg("seconds"));
+
+  py::class_<remint::LeastMemory>(module, "LeastMemory")
+      .def(py::init<remint::SearchProblem>(), py::arg("problem"))
+      .def("bound", &remint::LeastMemory::bound, py::arg("effort"), py::arg("ops"))
+      .def("peak", &remint::LeastMemory::peak, py::arg("sequence"))
+      .def(
+          "schedule",
+          [](remint::LeastMemory& least, double budget, int64_t effort, int turn, double patience,
+             double seconds) { return least.schedule(budget, effort, turn, patience, until(seconds)); },
+          py::arg("budget"), py::arg("effort"), py::arg("turn"), py::arg("patience"), py::arg("seconds"));
 }

@@ -39,6 +39,10 @@ Held* held_of(const at::Tensor& tensor) {
   return storage == nullptr ? nullptr : holder_of(storage);
 }
 
+bool is_loose(const c10::StorageImpl* storage) {
+  return const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks().get_deleter() == &loose_deleter;
+}
+
 // What holds the tensor's storage; if it is loose memory of an open budget, it is in no danger.
 template <typename Do>
 auto with_held(const at::Tensor& tensor, Do&& act, decltype(act(static_cast<Held*>(nullptr))) otherwise) {
@@ -48,6 +52,13 @@ auto with_held(const at::Tensor& tensor, Do&& act, decltype(act(static_cast<Held
 }
 
 // A budget as Python opens it.
+// Whoever holds the session's lock may wait for the GIL.
+template <typename Get>
+auto without_gil(Get&& get) {
+  py::gil_scoped_release nogil;
+  return get();
+}
+
 class PySession {
  public:
   PySession(Bytes budget, const std::string& policy, bool partition, double ignore_small, bool sample,
@@ -122,7 +133,7 @@ class PySession {
 
   py::list by_operator() {
     py::list rows;
-    for (const OperatorStatistics& row : session_->by_operator()) {
+    for (const OperatorStatistics& row : without_gil([&] { return session_->by_operator(); })) {
       rows.append(py::make_tuple(row.op->name, row.source, row.num_rematerializations, row.rematerialized));
     }
     return rows;
@@ -130,7 +141,7 @@ class PySession {
 
   std::string events() {
     std::string text;
-    for (const Event& event : session_->events()) {
+    for (const Event& event : without_gil([&] { return session_->events(); })) {
       text += event.kind;
       text += std::to_string(event.tag);
       text += ';';
@@ -165,7 +176,7 @@ class PySession {
   }
 
   py::tuple timeline() {
-    const std::vector<Sample> samples = session_->timeline();
+    const std::vector<Sample> samples = without_gil([&] { return session_->timeline(); });
     py::array_t<double> seconds(static_cast<py::ssize_t>(samples.size()));
     py::array_t<std::int64_t> nbytes(static_cast<py::ssize_t>(samples.size()));
     for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -254,6 +265,14 @@ PYBIND11_MODULE(_torch, module) {
   module.def(
       "pin",
       [](const at::Tensor& tensor, bool asked) {
+        const c10::StorageImpl* storage = storage_of(tensor);
+        if (storage != nullptr && is_loose(storage)) {
+          py::gil_scoped_release nogil;
+          void* address = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks().get();
+          if (auto session = Regions::session_of(address))
+            session->pin_loose(const_cast<c10::StorageImpl*>(storage));
+          return;
+        }
         with_held(
             tensor,
             [&](Held* held) { return held->session->pin(held, asked ? Why::kAsked : Why::kHandedOut), true; },

@@ -110,6 +110,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   // The escape hatches. False if the tensor is not of this session.
   void materialize(Held* held);
   void pin(Held* held, Why why);
+  // The address of memory that no op has touched was handed out.
+  void pin_loose(c10::StorageImpl* storage);
   void before_write(Held* held);
   void before_write(const c10::StorageImpl* elsewhere);
   bool is_resident(Held* held);

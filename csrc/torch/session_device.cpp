@@ -16,6 +16,7 @@ const char* const kEvictedMessage =
     "see it. Call remint.materialize(tensor) before the read, or remint.pin(tensor) if the address is kept.";
 
 const c10::Device kCpu(c10::DeviceType::CPU);
+constexpr std::size_t kNumber = 64;
 
 // The default generator as an op left it, whatever happens in between.
 class GeneratorGuard {
@@ -45,9 +46,10 @@ class GeneratorGuard {
 c10::DataPtr Session::allocate(std::size_t nbytes) {
   if (nbytes == 0) return {nullptr, nullptr, &loose_deleter, kCpu};
   std::unique_lock<std::recursive_mutex> lock(mutex_);
-  // A number that becomes a tensor is no larger than the tensor's own header, which is not in the arena
-  // either; in it, it would stand in the way of every window.
-  if (closed_ || (!busy_ && nbytes <= 64)) return ordinary_allocator()->allocate(nbytes);
+  // A number is no larger than the header of its tensor, which is not in the arena either; in it, it would
+  // stand in the way of every window, and to make an evicted loss again would take the whole forward.
+  if (closed_ || (nbytes <= kNumber && (!busy_ || !options_.chaos)))
+    return ordinary_allocator()->allocate(nbytes);
   const auto size = static_cast<Bytes>(nbytes);
   BlockId block = kNone;
   try {

@@ -195,6 +195,17 @@ void Session::pin(Held* held, Why why) {
   forget_dropped();
 }
 
+void Session::pin_loose(c10::StorageImpl* storage) {
+  std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  if (closed_ || busy_ || loose_.count(region_->offset(pointer.get())) == 0) return;
+  Working working(busy_);
+  Touched touched;
+  touched.storage = storage;
+  adopt_loose(touched);
+  pin_held(touched.held, Why::kHandedOut);
+}
+
 void Session::before_write(Held* held) {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (closed_) return;

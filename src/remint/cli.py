@@ -14,7 +14,7 @@ _EXAMPLES = """\
 examples:
   remint run --budget 2GiB train.py --epochs 3             an unmodified script, inside a budget
   remint fit train.py --vary batch_size=8:512 --budget 4GiB  the largest batch that trains inside it
-  remint record -o step.trace train.py --epochs 1          what it asks for, as a trace
+  remint record -o step.trace train.py --epochs 1            its op stream, with measured costs
   remint capture train.py:step -o step.graph               one training step as a graph
   remint plan step.graph --budget 50% -o step.plan         its cheapest schedule in half the memory
   remint simulate step.trace --policy all --budget 70%,50% a recorded step, with every policy

@@ -1,4 +1,4 @@
-"""`remint run` and `remint record`: an unmodified script inside a budget, or recorded."""
+"""`remint run` and `remint record`: an unmodified script, from before its first tensor to its end."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ examples:
   remint run --budget 2GiB --report run.html train.py
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
 """
-
 _RECORD = """\
 examples:
   remint record -o step.trace train.py --epochs 1
-  remint record --source-lines -o step.trace.gz -m package.train
   remint simulate step.trace --memory arena --moving --policy coop,dtr-eq --budget 70%,50%
 """
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands to the parser; torch is imported only when one runs."""
+    """Add the commands, which import torch only when one runs."""
     run = commands.add_parser(
         "run",
         help="run a script inside a memory budget",
@@ -45,7 +43,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("--source-lines", action="store_true", help="say which lines were computed again most")
     _add_script(run)
     run.set_defaults(command=run_command)
-
     record = commands.add_parser(
         "record",
         help="record a script's op stream as a trace",
@@ -63,7 +60,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the median over ops of the same operator, sizes and types, or each as it was (default: median)",
     )
     record.add_argument("--source-lines", action="store_true", help="note the line that each op came from")
-    add_json(record, "the figures of the trace")
+    add_json(record, "what was recorded, in short,")
     _add_script(record)
     record.set_defaults(command=record_command)
 
@@ -84,8 +81,8 @@ def run_command(options: argparse.Namespace) -> int:
         options.budget,
         policy=options.policy,
         overflow=options.overflow,
-        source_lines=options.source_lines,
         timeline=timeline,
+        source_lines=options.source_lines,
     )
     with with_budget as run:
         code, error = _run_script(options)
@@ -109,14 +106,14 @@ def record_command(options: argparse.Namespace) -> int:
         code, _ = _run_script(options)
     trace = recording.trace
     trace.save(options.output)
-    if options.json is not None:
-        figures = {"num_ops": trace.num_ops, "num_tensors": trace.num_tensors, "seconds": trace.seconds}
-        write_json(options.json, {"output": options.output, **figures, "peak_bytes": recording.peak_bytes})
     print(
         f"{options.output}: {trace.num_ops:,} ops in {format_seconds(trace.seconds)}, {trace.num_tensors:,} tensors, "
         f"peak {format_bytes(recording.peak_bytes)}",
         file=sys.stderr,
     )
+    if options.json is not None:
+        summary = {"trace": options.output, "num_ops": trace.num_ops, "num_tensors": trace.num_tensors}
+        write_json(options.json, summary | {"seconds": trace.seconds, "peak_bytes": recording.peak_bytes})
     return code
 
 

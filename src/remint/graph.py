@@ -116,29 +116,31 @@ class Graph:
     @cached_property
     def peak_bytes(self) -> int:
         """Peak of running every op once and freeing each value after its last use."""
-        last = dict(self.makers)
+        last: dict[str, int] = {}
         for index, op in enumerate(self.ops):
+            for value in op.outputs:
+                last[value] = index
             for value in op.inputs:
                 last[value] = index
         for value in (*self.outputs, *self.constants):
             last[value] = len(self.ops)
-        ends: list[list[str]] = [[] for _ in range(len(self.ops) + 1)]
-        for value, index in last.items():
-            ends[index].append(value)
+        freed = [0] * (len(self.ops) + 1)
+        for op in self.ops:
+            for value, nbytes in op.outputs.items():
+                freed[last[value]] += nbytes
         peak = resident = self.constant_bytes
         for index, op in enumerate(self.ops):
             resident += sum(op.outputs.values())
             peak = max(peak, resident)
-            resident -= sum(self.nbytes(value) for value in ends[index])
+            resident -= freed[index]
         return peak
 
     @cached_property
     def min_budget_bytes(self) -> int:
-        """A lower bound for any schedule: what the largest op, or the end of the step, holds at once."""
-        held = [set(op.inputs) | set(op.outputs) for op in self.ops] + [set(self.outputs)]
-        return self.constant_bytes + max(
-            sum(self.nbytes(value) for value in values if value not in self.constants) for values in held
-        )
+        """A lower bound for any schedule, whatever its order: what making the inputs of some op takes."""
+        from remint.problem import least_budget
+
+        return least_budget(self)
 
     def nbytes(self, value: str) -> int:
         """The bytes of a value or constant."""

@@ -1,6 +1,6 @@
 """Random programs on tensors: views, writes in place, random numbers, several outputs, freed tensors, backward.
 
-A program is a list of steps, (name, a, b): `a` and `b` choose tensors among those that are alive. `run` executes one
+Most tensors are larger than a number, which remint leaves outside of the arena. A program is a list of steps, (name, a, b): `a` and `b` choose tensors among those that are alive. `run` executes one
 and returns every number that came out of it, or the errors that PyTorch raised on the way.
 """
 
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    return a.reshape(-1)[:6, None] @ b.reshape(-1)[None, :6]
+    return a.reshape(-1)[:24, None] @ b.reshape(-1)[None, :24]
 
 
 def _batch_norm(a: Tensor, b: Tensor) -> Tensor:
@@ -46,20 +46,20 @@ MAKE: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = {
     "softmax": lambda a, b: a.reshape(-1).softmax(0),
     "dropout": lambda a, b: functional.dropout(a, 0.3),
     "rand": lambda a, b: torch.rand_like(a) * b.sum(),
-    "normal": lambda a, b: torch.randn(3, 4) + a.mean(),
-    "own generator": lambda a, b: torch.rand(4, generator=torch.Generator().manual_seed(3)) * b.sum(),
-    "cat": lambda a, b: torch.cat([a.reshape(-1)[:8], b.reshape(-1)[:8]]),
+    "normal": lambda a, b: torch.randn(9, 8) + a.mean(),
+    "own generator": lambda a, b: torch.rand(40, generator=torch.Generator().manual_seed(3)) * b.sum(),
+    "cat": lambda a, b: torch.cat([a.reshape(-1)[:32], b.reshape(-1)[:32]]),
     "batch norm": _batch_norm,
     "square": lambda a, b: _Square.apply(a),
     "sort": lambda a, b: a.reshape(-1).sort().values,
     "max": lambda a, b: a.reshape(1, -1).max(1).values,
     "variance": lambda a, b: torch.var_mean(a.reshape(1, -1), 1, correction=0),
     "cumsum": lambda a, b: a.reshape(-1).cumsum(0),
-    "index": lambda a, b: a.reshape(-1)[torch.tensor([0, -1, 0])],
+    "index": lambda a, b: a.reshape(-1)[torch.arange(0, 40, 2) % a.numel()],
     "where": lambda a, b: torch.where(a > 0, a, b.mean()),
     "clone": lambda a, b: a.clone(),
     "bfloat16": lambda a, b: a.bfloat16().float(),
-    "zeros": lambda a, b: torch.zeros(2, 3) + a.sum(),
+    "zeros": lambda a, b: torch.zeros(6, 5) + a.sum(),
     "foreach": lambda a, b: tuple(torch._foreach_mul([a, b], 0.5)),
 }
 VIEW: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = {
@@ -67,8 +67,8 @@ VIEW: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = {
     "transposed": lambda a, b: a.transpose(0, -1),
     "half": lambda a, b: a.reshape(-1)[: max(1, a.numel() // 2)],
     "every second": lambda a, b: a.reshape(-1)[::2],
-    "expanded": lambda a, b: a.reshape(1, -1)[:, :4].expand(2, -1),
-    "parts": lambda a, b: a.reshape(-1).split(3)[:3],
+    "expanded": lambda a, b: a.reshape(1, -1)[:, :40].expand(2, -1),
+    "parts": lambda a, b: a.reshape(-1).split(20)[:3],
     "strided": lambda a, b: a.as_strided((2, 2), (1, 0)),
     "detached": lambda a, b: a.detach(),
     "alias": lambda a, b: a.view_as(a),
@@ -83,7 +83,7 @@ WRITE: dict[str, Callable[[Tensor, Tensor], object]] = {
     "set item": lambda a, b: a.reshape(-1).__setitem__(0, b.sum()),
     "masked_fill_": lambda a, b: a.masked_fill_(a < 0, 0.5),
     "out": lambda a, b: torch.mul(b.detach().mean(), 2.0, out=a),
-    "larger out": lambda a, b: torch.cat([b.detach().reshape(-1)[:12].clone()] * 2, out=a),
+    "larger out": lambda a, b: torch.cat([b.detach().reshape(-1)[:60].clone()] * 2, out=a),
     "without grad": lambda a, b: a.data.mul_(0.5),
     "foreach_": lambda a, b: torch._foreach_add_([a, b], 0.25),
 }
@@ -100,7 +100,7 @@ programs = strategies.lists(
 def run(program: list[tuple[str, int, int]], constants: list[Tensor]) -> list[object]:
     """Execute `program`; return everything alive at the end, gradients included, and the errors on the way."""
     torch.manual_seed(0)
-    leaves = [torch.randn(4, 5, requires_grad=True), torch.randn(6), *constants]
+    leaves = [torch.randn(12, 10, requires_grad=True), torch.randn(40), *constants]
     alive: list[Tensor] = list(leaves)
     found: list[object] = []
     for name, a, b in program:

@@ -219,8 +219,8 @@ class LiveRun:
             fragmentation=self.fragmentation,
             failure=self.failure,
             timeline=self.timeline,
-            rematerialized=tuple(Again(row.name, row.source or "", row.times, row.seconds, "") for row in self.by_op()),
             events=self.events,
+            rematerialized=tuple(Again(row.name, row.source or "", row.times, row.seconds, "") for row in self.by_op()),
         )
 
     def report(self, path: str | os.PathLike[str]) -> None:

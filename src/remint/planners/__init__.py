@@ -11,16 +11,18 @@ from remint.errors import BudgetError
 from remint.graph import Graph
 from remint.plan import Plan
 from remint.planners.auto import auto
-from remint.planners.base import Infeasible, Planner, Problem, Progress, Task
+from remint.planners.base import Infeasible, Planner, Progress, Task
 from remint.planners.baselines import drop, keep
 from remint.planners.chain import chain
 from remint.planners.checkmate import checkmate
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt, chen_sqrt_ap
+from remint.planners.demand import demand, least_peak
 from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.interval import interval
 from remint.planners.rounding import rounding, rounding_repair
-from remint.planners.search import least_peak, search
+from remint.planners.search import search
+from remint.problem import Problem
 from remint.units import format_bytes, parse_budget
 
 __all__ = ["PLANNERS", "Progress", "frontier", "plan"]
@@ -41,12 +43,15 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
         "interval": interval,
         "chain": chain,
         "dtr": dtr,
+        "demand": demand,
         "search": search,
         "auto": auto,
     }
 )
 
 Budget = int | float | str
+SECONDS_PER_OP = 4e-5  # to make a plan of a schedule, in the time given
+SECONDS_FOR_LEAST = 0.6  # to find the smallest budget that works, for the message that this one does not
 
 
 def plan(
@@ -69,12 +74,13 @@ def plan(
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
     if not time_limit >= 0:
         raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
-    budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
     began = time.monotonic()
+    budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
+    reserve = min(time_limit / 2, SECONDS_PER_OP * len(graph.ops))
     task = Task(
-        problem=Problem(graph),
+        problem=Problem.of(graph),
         budget=budget_bytes,
-        deadline=began + time_limit,
+        deadline=began + time_limit - reserve,
         seed=seed,
         started=began,
         listener=_print_progress if progress is True else progress or None,
@@ -129,33 +135,30 @@ def frontier(
 
 def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
     graph, budget = task.graph, task.budget
-    least = min(
-        (Plan.from_sequence(graph, sequence) for sequence in (failure.least, least_peak(task)) if sequence),
-        key=lambda plan: plan.peak_bytes,
-        default=None,
-    )
-    known = least.peak_bytes if least is not None else graph.peak_bytes
+    known_plan = Plan.from_sequence(graph, failure.least or range(len(graph.ops)))
+    known = least_peak(task, known_plan, SECONDS_FOR_LEAST).peak_bytes
     limit = max(graph.min_budget_bytes, budget + 1) if failure.proven else graph.min_budget_bytes
     advice = "" if planner == "auto" or known <= budget else ", or ask auto"
     if known <= budget:
         advice = " of another planner: ask auto"
     return BudgetError(
         f"{format_bytes(budget)} was asked of {planner}: {failure}. Below {format_bytes(limit)} no schedule "
-        f"exists ({_largest(graph)}); the smallest budget with a known plan is {known} B "
+        f"exists ({_largest(graph, limit)}); the smallest budget with a known plan is {known} B "
         f"({format_bytes(known)}): give at least that{advice}",
         min_budget_bytes=limit,
         known_budget_bytes=known,
     )
 
 
-def _largest(graph: Graph) -> str:
+def _largest(graph: Graph, limit: int) -> str:
     """Say what no schedule can do without."""
     needs = {
         op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)) for op in graph.ops
     }
     needs["the end of the step"] = sum(graph.nbytes(v) for v in set(graph.outputs) - set(graph.constants))
     name = max(needs, key=lambda n: needs[n])
-    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once"
+    more = ", and making what it reads takes more" if graph.constant_bytes + needs[name] < limit else ""
+    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once{more}"
 
 
 def _print_progress(progress: Progress) -> None:

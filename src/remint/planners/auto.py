@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from remint._core import Search
-from remint.plan import Plan
-from remint.planners import highs
+from remint.planners import solvers
 from remint.planners.base import Infeasible, Outcome, Planner, Task
 from remint.planners.baselines import drop, keep
 from remint.planners.chain import chain
 from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt
-from remint.planners.decisions import sequence_of_decisions, staged
+from remint.planners.cut import best_cut
+from remint.planners.decisions import Decision, sequence_of_decisions, staged
+from remint.planners.demand import demand
 from remint.planners.dtr import dtr
 from remint.planners.griewank import griewank, griewank_ap
 from remint.planners.refine import refine
-from remint.planners.search import run, start
+from remint.planners.search import START_SECONDS_PER_OP, run, start
 
 GAP = 1e-3
-ROUND = 60_000
+ROUND, ROUND_PER_OP = 60_000, 2000
 # Where the clock binds, the first search gets this part of the time, and each later turn that one.
 FIRST_PART, TURN_PART = 0.2, 0.1
-QUICK: tuple[Planner, ...] = (keep, chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
+QUICK: tuple[Planner, ...] = (chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
 LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
 MOST_OPS_FOR_LAST = 3000
 MOST_OPS_FOR_QUICK = 1500
@@ -47,12 +49,30 @@ class _Best:
     proven_infeasible: bool = False
 
     def offer(self, sequence: tuple[int, ...]) -> None:
-        plan = Plan.from_sequence(self.task.graph, sequence)
-        if plan.peak_bytes < self.least_peak:
-            self.least, self.least_peak = sequence, plan.peak_bytes
-        if plan.peak_bytes <= self.task.budget and plan.cost < self.cost:
-            self.sequence, self.cost = sequence, plan.cost
+        problem = self.task.problem
+        peak = problem.least_memory.peak(sequence)
+        cost = math.fsum(map(problem.cost.__getitem__, sequence))
+        if peak < self.least_peak:
+            self.least, self.least_peak = sequence, peak
+        if peak <= self.task.budget and cost < self.cost:
+            self.sequence, self.cost = sequence, cost
             self.task.report("auto", self.cost, self.bound)
+
+    def offer_from(self, engine: Search) -> None:
+        if engine.feasible and not engine.best_cost < self.cost:
+            return
+        decisions = engine.best if engine.feasible else engine.least
+        self.offer(tuple(sequence_of_decisions(self.task.problem, decisions)))
+
+    def offer_all(self, planners: Iterable[Planner]) -> None:
+        for planner in planners:
+            if self.done():
+                return
+            try:
+                self.offer(planner(self.task).sequence)
+            except Infeasible as failure:
+                if failure.least:
+                    self.offer(failure.least)
 
     def raise_bound(self, bound: float) -> None:
         if bound > self.bound:
@@ -60,7 +80,7 @@ class _Best:
             self.task.report("auto", self.cost if self.sequence is not None else None, bound)
 
     def done(self) -> bool:
-        return self.sequence is not None and self.cost <= self.bound * (1 + GAP)
+        return self.proven_infeasible or (self.sequence is not None and self.cost <= self.bound * (1 + GAP))
 
 
 def auto(task: Task) -> Outcome:
@@ -79,32 +99,25 @@ def auto(task: Task) -> Outcome:
 def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
-    large = len(task.graph.ops) > MOST_OPS_FOR_QUICK
-    for planner in QUICK[:1] if large else QUICK:
-        try:
-            best.offer(planner(task).sequence)
-        except Infeasible as failure:
-            if failure.least:
-                best.offer(failure.least)
-        if best.done():
-            return
-    hint = best.sequence if best.sequence is not None else best.least
-    engine = start(replace(task, hint=tuple(staged(task.problem, hint)) if hint else None))
-    if engine.feasible:
-        best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
-    moves = ROUND + 600 * len(task.graph.ops)
+    best.offer_all((demand, keep))
+    bound, let_go = best_cut(task)
+    if math.isinf(bound):
+        best.proven_infeasible = True
+        return
+    best.raise_bound(bound)
+    if len(task.graph.ops) <= MOST_OPS_FOR_QUICK:
+        best.offer_all(QUICK)
+    if best.done() or (best.sequence is not None and task.left() < START_SECONDS_PER_OP * len(task.graph.ops)):
+        return
+    engine = start(task, best.sequence or best.least)
     try:
-        _take_turns(task, best, engine, moves)
+        best.offer_from(engine)
+        _take_turns(task, best, engine, let_go)
     finally:
-        if engine.feasible and engine.best_cost < best.cost:
-            best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
+        best.offer_from(engine)
     # What any baseline can do, auto can.
-    for planner in LAST if best.sequence is None and len(task.graph.ops) <= MOST_OPS_FOR_LAST else ():
-        try:
-            best.offer(planner(task).sequence)
-        except Infeasible as failure:
-            if failure.least:
-                best.offer(failure.least)
+    if best.sequence is None and len(task.graph.ops) <= MOST_OPS_FOR_LAST:
+        best.offer_all(LAST)
 
 
 def _turn(task: Task, part: float) -> Task:
@@ -113,32 +126,32 @@ def _turn(task: Task, part: float) -> Task:
     return replace(task, deadline=min(task.deadline, time.monotonic() + part * given))
 
 
-def _take_turns(task: Task, best: _Best, engine: Search, moves: int) -> None:
-    run(_turn(task, FIRST_PART), engine, moves, target=best.bound * (1 + GAP))
-    if engine.feasible:
-        best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
-    else:
-        best.offer(tuple(sequence_of_decisions(task.problem, engine.least)))
-    if highs.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF:
-        prover = start(task)
-        known = tuple(staged(task.problem, best.sequence)) if best.sequence is not None else None
-        for step in refine(task, prover, known, GAP):
+def _take_turns(task: Task, best: _Best, engine: Search, let_go: list[Decision]) -> None:
+    n = len(task.graph.ops)
+    moves = min(ROUND, ROUND_PER_OP * n) + 600 * n
+
+    def take_turn(part: float) -> None:
+        run(_turn(task, part), engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
+        best.offer_from(engine)
+
+    take_turn(FIRST_PART)
+    if let_go and n <= MOST_OPS_FOR_PROOF and not best.done():
+        engine.start(let_go)
+        take_turn(FIRST_PART)
+    if solvers.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
+        known = staged(best.sequence) if best.sequence is not None else None
+        for step in refine(task, known, GAP):
             if step.infeasible:
-                best.proven_infeasible = True
+                best.proven_infeasible = step.whatever_order
                 return
             best.raise_bound(step.bound)
-            if step.decisions:
+            if step.decisions and not best.done():
                 if step.excess <= 0:
                     best.offer(tuple(sequence_of_decisions(task.problem, step.decisions)))
-                if best.done():
-                    return
-                engine.start(step.decisions)
-                run(_turn(task, TURN_PART), engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
-                if engine.feasible:
-                    best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
+                if not best.done():
+                    engine.start(step.decisions)
+                    take_turn(TURN_PART)
             if best.done():
                 return
     while task.left() > 0 and not best.done() and engine.moves < 200 * moves:
-        run(task, engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
-        if engine.feasible and engine.best_cost < best.cost:
-            best.offer(tuple(sequence_of_decisions(task.problem, engine.best)))
+        take_turn(1.0)

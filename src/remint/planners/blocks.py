@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from remint.planners.base import Infeasible, Problem
+from remint.planners.base import Infeasible
 from remint.planners.chen import articulation_points
+from remint.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from remint._core import Search
-from remint.planners.base import Problem
+from remint.problem import Problem
 
 Decision = tuple[bool, int, int]
 
@@ -133,21 +133,21 @@ def is_staged(sequence: Sequence[int]) -> bool:
     return True
 
 
-def staged(problem: Problem, sequence: Sequence[int]) -> list[int]:
-    """Return the schedule of the class that keeps across stages what `sequence`, of whatever class, keeps."""
+def staged(sequence: Sequence[int]) -> list[int]:
+    """Return the sequence of the class that runs the same ops in each stage, in the graph's order."""
     if is_staged(sequence):
         return list(sequence)
-    n = len(problem.cost)
-    kept: list[set[int]] = [set() for _ in range(n + 1)]
-    needed: set[int] = set(problem.results)
-    first = {i: at for at, i in reversed(list(enumerate(sequence)))}
-    stage_end = {at: i for i, at in first.items()}
-    for at in range(len(sequence) - 1, -1, -1):
-        if at in stage_end:
-            kept[stage_end[at] + 1] = set(needed)
-        needed.difference_update(problem.outputs[sequence[at]])
-        needed.update(problem.inputs[sequence[at]])
-    return sequence_of_kept(problem, kept)
+    result: list[int] = []
+    stage: set[int] = set()
+    frontier = 0
+    for i in sequence:
+        if i == frontier:
+            result += (*sorted(stage), i)
+            stage.clear()
+            frontier += 1
+        else:
+            stage.add(i)
+    return result + sorted(stage)
 
 
 def drop_unless(problem: Problem, kept: Iterable[int]) -> list[Decision]:

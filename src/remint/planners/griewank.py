@@ -14,9 +14,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Problem, Task
+from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.chen import articulation_points
 from remint.planners.decisions import sequence_of_kept
+from remint.problem import Problem
 
 MOST_STAGES = 1500
 

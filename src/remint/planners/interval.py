@@ -10,10 +10,12 @@ proven for C runs is not proven for more.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +23,13 @@ from pathlib import Path
 from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.decisions import stages_of
+from remint.planners.demand import first_schedule
 from remint.planners.search import finish, run, start
 
 HINT_MOVES = 60_000
 MOST_RUNS = 4
 MOST_OPS = 1000
+GRACE = 0.2  # seconds for the worker to end by itself
 
 
 def interval(task: Task) -> Outcome:
@@ -39,10 +43,15 @@ def interval(task: Task) -> Outcome:
         return Outcome(())
     hint: tuple[int, ...] | None = None
     least: tuple[int, ...] = ()
-    engine = start(replace(task, deadline=min(task.deadline, task.started + 0.25 * _allowed(task))))
+    searching = replace(task, deadline=min(task.deadline, task.started + 0.25 * _allowed(task)))
+    engine = start(searching, first_schedule(task))
     try:
-        run(task, engine, HINT_MOVES)
+        run(searching, engine, HINT_MOVES)
         hint = finish(task, engine).sequence
+    except KeyboardInterrupt:
+        if not engine.feasible:
+            raise
+        return finish(task, engine)
     except Infeasible as failure:
         least = failure.least
     runs = min(MOST_RUNS, max(2, *Counter(hint or least or range(2)).values()))
@@ -94,13 +103,20 @@ def _solve(request: dict[str, object]) -> _Solutions:
         text=True,
     )
     found = _Solutions()
+    # It reports what it finds as it finds it: nothing is lost when it is ended on time.
+    clock = threading.Timer(float(request["seconds"]) + GRACE, worker.kill)  # type: ignore[arg-type]
+    clock.start()
     try:
         assert worker.stdin is not None
         assert worker.stdout is not None
-        worker.stdin.write(json.dumps(request))
-        worker.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            worker.stdin.write(json.dumps(request))
+            worker.stdin.close()
         for line in worker.stdout:
-            answer = json.loads(line)
+            try:
+                answer = json.loads(line)
+            except json.JSONDecodeError:  # half a line: it was ended while it wrote
+                break
             found.ended = answer["ended"]
             if answer["sequence"] is not None:
                 found.sequences.append(answer["sequence"])
@@ -108,6 +124,7 @@ def _solve(request: dict[str, object]) -> _Solutions:
         if not found.sequences:
             raise
     finally:
+        clock.cancel()
         worker.kill()
         worker.wait()
     return found

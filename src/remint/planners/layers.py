@@ -6,7 +6,7 @@ make the same bytes, and so do their neighbours, and the neighbours of these.
 
 from __future__ import annotations
 
-from remint.planners.base import Problem
+from remint.problem import Problem
 
 
 def twins(problem: Problem, rounds: int = 3) -> list[int]:

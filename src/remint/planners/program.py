@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from remint.planners.base import Problem
 from remint.planners.decisions import intervals_of, sequence_of_kept, stages_of
+from remint.problem import Problem
 
 
 @dataclass
@@ -60,9 +60,12 @@ class Program:
         self._dependencies()
         self._memory_at_ends()
         for t in self.inner:
-            if time.monotonic() > self.deadline:
-                raise TimeoutError("the program was not built in the time given")
+            self._check_time()
             self._memory_inside(t)
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError("the program was not built in the time given")
 
     def _column(self, cost: float, integer: bool) -> int:
         self.cost.append(cost)
@@ -82,6 +85,7 @@ class Program:
         for g, start in enumerate(self.starts):
             if g == 0:
                 continue
+            self._check_time()
             for v, made in enumerate(problem.maker):
                 if made < start and self.heavy[v]:
                     self.keep[g, v] = self._column(0.0, True)
@@ -103,6 +107,7 @@ class Program:
         for g, start in enumerate(self.starts):
             if g == 0:
                 continue
+            self._check_time()
             end = self.starts[g + 1] if g + 1 < len(self.starts) else n + 1
             # [Constraint] first runs find their inputs: 1 ≤ S + R
             own = {v for j in range(start, min(end, n)) for v in problem.inputs[j] if problem.maker[v] < start}

@@ -21,12 +21,14 @@ import numpy as np
 from remint._core import Search
 from remint.planners.base import Task
 from remint.planners.decisions import Decision, decisions_of_sequence
-from remint.planners.highs import solve
 from remint.planners.program import Program
+from remint.planners.solvers import solve, solve_by_clauses
 
 MOST_CUTS = 3
-ROUND_SECONDS, ROUND_PART = 2.0, 0.25
+ROUND_SECONDS, FIRST_ROUND_PART, ROUND_PART = 2.0, 0.12, 0.25
 MOST_OPS_IN_FULL = 80
+# When HiGHS leaves that gap on a program of that many groups, CP-SAT gets that part of the time that is left.
+WIDE_GAP, FEW_CUTS, CLAUSES_PART = 0.02, 4, 0.6
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,14 @@ class Refinement:
     decisions: list[Decision]
     cost: float
     excess: float
-    infeasible: bool = False
+    infeasible: bool = False  # no schedule of the class keeps the budget
+    whatever_order: bool = False  # nor does any other
 
 
-def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: float) -> Iterator[Refinement]:
-    """Yield better and better bounds until the relaxed solution is a schedule, or time is up.
-
-    `engine` is a search on the same problem; its current schedule is replaced.
-    """
+def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[Refinement]:
+    """Yield better and better bounds until the relaxed solution is a schedule, or time is up."""
     problem, n = task.problem, len(task.problem.cost)
+    engine = Search(problem.native, float(task.budget), 0, [])  # to see what a solution does as a schedule
     base = task.graph.cost
     if incumbent is not None:
         engine.start(decisions_of_sequence(problem, incumbent))
@@ -61,15 +62,25 @@ def refine(task: Task, engine: Search, incumbent: Sequence[int] | None, gap: flo
         solution = solve(
             program,
             relaxed=False,
-            seconds=min(task.left(), max(ROUND_SECONDS, ROUND_PART * task.left())),
+            seconds=min(
+                task.left(),
+                max(ROUND_SECONDS, (ROUND_PART if len(cuts) > FEW_CUTS else FIRST_ROUND_PART) * task.left()),
+            ),
             start=start,
             tolerance=gap * base / 4,
         )
+        if not solution.infeasible and solution.cost - solution.bound > WIDE_GAP * base and len(cuts) <= FEW_CUTS:
+            exact = solve_by_clauses(program, seconds=CLAUSES_PART * task.left())
+            if exact.infeasible or exact.interrupted or exact.bound > solution.bound:
+                solution = exact
+        if solution.interrupted:
+            raise KeyboardInterrupt
         if solution.infeasible:
-            yield Refinement(math.inf, [], math.inf, math.inf, infeasible=True)
+            # What is constrained inside a stage holds for the graph's order there, and no other.
+            yield Refinement(math.inf, [], math.inf, math.inf, infeasible=True, whatever_order=not inner)
             return
         best = max(best, base + solution.bound)
-        if solution.point is None or solution.interrupted:
+        if solution.point is None:
             yield Refinement(best, [], math.inf, math.inf)
             return
         decisions = _decisions(program, solution.point)

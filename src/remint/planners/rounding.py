@@ -8,14 +8,16 @@ whether they fit or not, and lets the local search drop what is too much and kee
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from remint.plan import Plan
 from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.decisions import decisions_of_sequence
-from remint.planners.highs import solve
+from remint.planners.demand import first_schedule
 from remint.planners.program import Program, all_stages
 from remint.planners.search import finish, run, start
+from remint.planners.solvers import solve
 
 ALLOWANCE = 0.9
 THRESHOLDS = (0.5, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9)
@@ -42,11 +44,12 @@ def rounding_repair(task: Task) -> Outcome:
         if failure.proven:
             raise
         schedules, bound = [], task.graph.cost
-    engine = start(task)
+    engine = start(task, first_schedule(task))
     if schedules:
         nearest = min(schedules, key=lambda plan: (max(0, plan.peak_bytes - task.budget), plan.cost))
         engine.start(decisions_of_sequence(task.problem, nearest.sequence))
-    run(task, engine, REPAIR_MOVES)
+    with contextlib.suppress(KeyboardInterrupt):
+        run(task, engine, REPAIR_MOVES)
     return replace(finish(task, engine), bound=bound)
 
 
@@ -60,7 +63,10 @@ def _rounded(task: Task, part: float = 1.0) -> tuple[list[Plan], float]:
     point = None
     program = None
     for budget in (int(task.budget * ALLOWANCE), task.budget):
-        program = Program(problem, budget, all_stages(problem))
+        try:
+            program = Program(problem, budget, all_stages(problem), deadline=task.deadline)
+        except TimeoutError as error:
+            raise Infeasible(str(error)) from None
         solution = solve(program, relaxed=True, seconds=part * task.left())
         if budget == task.budget and solution.infeasible:
             raise Infeasible("even the relaxation has no solution", proven=True)
@@ -73,4 +79,9 @@ def _rounded(task: Task, part: float = 1.0) -> tuple[list[Plan], float]:
                 break
     if point is None or program is None:
         raise Infeasible("the relaxation was not solved in the time given")
-    return [Plan.from_sequence(graph, program.sequence_of(point, x)) for x in THRESHOLDS], bound
+    plans = []
+    for threshold in THRESHOLDS:
+        plans.append(Plan.from_sequence(graph, program.sequence_of(point, threshold)))
+        if task.left() == 0:
+            break
+    return plans, bound

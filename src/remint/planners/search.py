@@ -3,71 +3,78 @@
 After FastSA (Fast simulated annealing for rematerialization, 2023): anneal, and make the simulation of a move
 cheap. We depart in what is moved: not the compute sequence but per-use decisions (csrc/search_state.h), from
 which what must be rematerialized follows, so that every state is a valid schedule and a value can go and come
-back several times; in crossing the budget at a price; and in copying what one layer does to its twins.
+back several times; in the start, which is the schedule of demand.py; in crossing the budget at a price; and in
+copying what one layer does to its twins.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from remint._core import Search
-from remint.planners.base import Infeasible, Outcome, Problem, Task
+from remint.planners.base import Infeasible, Outcome, Task
 from remint.planners.decisions import (
     Decision,
     decisions_of_sequence,
     drop_unless,
-    is_staged,
     sequence_of_decisions,
+    staged,
 )
+from remint.planners.demand import first_schedule
 from remint.planners.layers import twins
+from remint.problem import Problem
 
 SLICE = 4000
-MOVES_PER_OP = 20000
-LEAST_MOVES = 30_000
+START_SECONDS_PER_OP = 5e-5  # without that time an engine would begin too late
+MOVES_PER_OP, MOST_MOVES = 20_000, 4_000_000
 
 
 def search(task: Task) -> Outcome:
     """Anneal for a number of moves that grows with the graph, or until the deadline."""
-    engine = start(task)
-    moves = min(4_000_000, MOVES_PER_OP * max(20, len(task.graph.ops)))
+    first = first_schedule(task)
+    cost = math.fsum(map(task.problem.cost.__getitem__, first)) if first is not None else math.inf
+    engine = None
     try:
-        run(task, engine, moves)
+        if first is not None:
+            task.report("search", cost)
+        if first is not None and task.left() < START_SECONDS_PER_OP * len(task.graph.ops):
+            return Outcome(first)
+        engine = start(task, first)
+        run(task, engine, min(MOST_MOVES, MOVES_PER_OP * len(task.graph.ops)))
     except KeyboardInterrupt:
-        if not engine.feasible:
+        if first is None and (engine is None or not engine.feasible):
             raise
+    if first is not None and (engine is None or not engine.best_cost < cost):
+        return Outcome(first)
+    assert engine is not None
     return finish(task, engine)
 
 
-def start(task: Task) -> Search:
-    """Return an engine that has seen the quick schedules and stands at the best of them."""
+def start(task: Task, first: Sequence[int] | None = None) -> Search:
+    """Return an engine that stands at the best of the schedules that are quickly made.
+
+    `first` and the task's hint are among them; either may leave the class, and then begins from its stages.
+    """
     problem = task.problem
     engine = Search(problem.native, float(task.budget), task.seed, twins(problem))
-    starts = [[], *quick_starts(problem)]
-    if task.hint is not None and is_staged(task.hint):
-        starts.append(decisions_of_sequence(problem, task.hint))
-    best: tuple[float, float, list[Decision]] | None = None
-    for decisions in starts:
+    best = (engine.excess, engine.cost, list[Decision]())
+
+    def consider(decisions: list[Decision]) -> None:
+        nonlocal best
         engine.start(decisions)
-        rank = (engine.excess, engine.cost, decisions)
-        if best is None or rank[:2] < best[:2]:
-            best = rank
-        if task.left() == 0:
-            break
-    assert best is not None
+        best = min(best, (engine.excess, engine.cost, decisions), key=lambda rank: rank[:2])
+
+    for sequence in (first, task.hint):
+        if sequence is not None:
+            consider(decisions_of_sequence(problem, staged(sequence)))
+    if not engine.feasible:
+        for decisions in quick_starts(problem):
+            consider(decisions)
+            if task.left() == 0:
+                break
     engine.start(best[2])
     return engine
-
-
-def least_peak(task: Task) -> tuple[int, ...]:
-    """Return the schedule of least peak that a short search meets."""
-    problem = task.problem
-    if not problem.cost:
-        return ()
-    engine = start(replace(task, budget=task.graph.min_budget_bytes, deadline=math.inf, hint=None))
-    engine.run(LEAST_MOVES)
-    return tuple(sequence_of_decisions(problem, engine.least))
 
 
 def quick_starts(problem: Problem) -> list[list[Decision]]:
