@@ -53,6 +53,7 @@ bench: setup
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/compiled.py
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
 	$(BIN)/python benchmarks/planning_table.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)

@@ -46,6 +46,12 @@ def test_only_the_torch_side_imports_torch(path: Path) -> None:
     assert not {name for name in imports(path) if name.split(".")[0] == "torch"}
 
 
+@pytest.mark.parametrize(("folder", "other"), [("executor", "online"), ("online", "executor"), ("capture", "planners")])
+def test_neighbours_do_not_know_each_other(folder: str, other: str) -> None:
+    for path in (PACKAGE / folder).glob("*.py"):
+        assert not {name for name in imports(path) if name.startswith(f"remint.{other}")}, path
+
+
 def test_importing_remint_does_not_import_torch() -> None:
     code = "import sys, remint, remint.cli, remint.generators; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

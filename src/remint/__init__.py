@@ -36,7 +36,7 @@ __all__ = [
 
 # What needs torch, which the rest does without: imported when it is first asked for.
 _ONLINE = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
-__all__ += list(_ONLINE)
+__all__ += [*_ONLINE, "compile"]
 
 
 def __getattr__(name: str) -> Any:
@@ -45,6 +45,11 @@ def __getattr__(name: str) -> Any:
 
         globals()[name] = getattr(online, name)
         return globals()[name]
+    if name == "compile":
+        from remint.executor import compile
+
+        globals()[name] = compile
+        return compile
     # The package is callable: it is `capture` itself.
     if name == "capture":
         import remint.capture

@@ -1,7 +1,8 @@
 """Random programs on tensors: views, writes in place, random numbers, several outputs, freed tensors, backward.
 
-Most tensors are larger than a number, which remint leaves outside of the arena. A program is a list of steps, (name, a, b): `a` and `b` choose tensors among those that are alive. `run` executes one
-and returns every number that came out of it, or the errors that PyTorch raised on the way.
+Most tensors are larger than a number, which remint leaves outside of the arena. A program is a list of steps,
+(name, a, b): `a` and `b` choose tensors among those that are alive. `run` executes one and returns every number that
+came out of it, or the errors that PyTorch raised on the way.
 """
 
 from __future__ import annotations

@@ -38,10 +38,10 @@ def capture(
     joint = trace_joint(model, tuple(args), dict(kwargs or {}), loss)
     storages = find_storages(joint)
     if costs == "measure":
-        seconds, scratch = measure(joint, storages.made)
+        found = measure(joint, storages.made)
     else:
-        seconds, scratch = estimate(joint, storages.made), {}
-    return to_graph(joint, storages, lambda node: seconds[node.name], lambda node: scratch.get(node.name, 0))
+        found = estimate(joint, storages.made)
+    return to_graph(joint, storages, found)
 
 
 class _Capture(ModuleType):

@@ -1,23 +1,28 @@
 """What each op costs here: measured by running it, or estimated by a roofline.
 
 Measured: the step is run once on real tensors, op by op; an op whose signature (operator, shapes, dtypes,
-strides, other arguments) is new is warmed up and repeated, and the median counts. Ops with the same signature
-share one measurement, so that repeated layers cost exactly the same.
+strides, other arguments) is new is warmed up and repeated, and the quickest run counts, as others on the machine
+only ever add to it. Ops with the same signature
+share one measurement, so that repeated layers cost exactly the same. Or each op is run apart from the others, on
+stand-ins for its inputs: then no more memory is needed than one op takes.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from remint.capture.joint import Joint
+
+# A node with what it is called with.
+Call = tuple[fx.Node, Any, Any]
 
 REPEATS = 7
 SECONDS_PER_OP = 0.15
@@ -30,20 +35,82 @@ BYTES_PER_SECOND = 10e9
 SECONDS_PER_CALL = 3e-6
 
 
-def measure(joint: Joint, needed: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, int]]:
-    """Return seconds and workspace bytes per node named in `needed`."""
-    keys: dict[str, Any] = {}
-    seconds: dict[Any, float] = {}
-    for node, args, kwargs in _run(joint):
+class Cost(NamedTuple):
+    """Of running an op once: seconds, workspace bytes, and bytes of its results beyond what their shapes take."""
+
+    seconds: float
+    scratch: int = 0
+    excess: int = 0
+
+
+def measure(
+    joint: Joint,
+    needed: Mapping[str, Any],
+    *,
+    apart: bool = False,
+    known: MutableMapping[str, Cost] | None = None,
+) -> dict[str, Cost]:
+    """Return what each node named in `needed` costs.
+
+    With `apart`, ops run one by one on stand-ins for their inputs, and the inputs of `joint` may be fake. `known`
+    holds what was measured before, by signature; what is new is added to it.
+    """
+    known = {} if known is None else known
+    keys: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for node, args, kwargs in _each(joint) if apart else _run(joint):
         if needed.get(node.name):
             key = keys[node.name] = _signature(node, args, kwargs)
-            if key not in seconds:
-                seconds[key] = _time(node, args, kwargs)
-    scratch = _workspaces(joint, keys)
-    return {name: seconds[key] for name, key in keys.items()}, {name: scratch[key] for name, key in keys.items()}
+            if key not in known and key not in seconds:
+                try:
+                    seconds[key] = _time(node, *stand_ins((args, kwargs)))
+                except Exception:
+                    # A stand-in can be a value that the op does not take, an index out of range for one.
+                    if not apart:
+                        raise
+                    known[key] = Cost(_roofline(node))
+    if seconds:
+        calls = _each(joint) if apart else _run(joint)
+        for key, (scratch, excess) in _workspaces(calls, keys, set(seconds)).items():
+            known[key] = Cost(seconds[key], scratch, excess)
+    return {name: known[key] for name, key in keys.items()}
 
 
-def _run(joint: Joint) -> Iterator[tuple[fx.Node, Any, Any]]:
+def stand_ins(tree: Any) -> Any:
+    """Return `tree` with every fake tensor replaced by a real one of the same layout, alike aliased."""
+    flat: dict[int, torch.Tensor] = {}
+
+    def real(leaf: Any) -> Any:
+        if not isinstance(leaf, FakeTensor):
+            return leaf
+        storage = leaf.untyped_storage()
+        if storage._cdata not in flat:
+            length = -(-int(storage.nbytes()) // leaf.element_size())
+            filled = torch.zeros(length, dtype=leaf.dtype, device=leaf.device)
+            # Indices must be in range, which 0 is; zeros in place of numbers could be suspiciously quick.
+            flat[storage._cdata] = filled.normal_() if leaf.is_floating_point() else filled
+        base = flat[storage._cdata].view(leaf.dtype)
+        return base.as_strided(leaf.size(), leaf.stride(), int(leaf.storage_offset()))
+
+    state = torch.get_rng_state()
+    try:
+        return pytree.tree_map(real, tree)
+    finally:
+        torch.set_rng_state(state)
+
+
+def _each(joint: Joint) -> Iterator[Call]:
+    """Yield each op with fake inputs, and run none."""
+
+    def fake(node: fx.Node) -> Any:
+        return node.meta["val"] if "val" in node.meta else getattr(joint.module, str(node.target))
+
+    for node in joint.module.graph.nodes:
+        if node.op == "call_function":
+            yield node, *fx.node.map_arg((node.args, node.kwargs), fake)
+
+
+def _run(joint: Joint) -> Iterator[Call]:
     """Run the step on its real inputs, freeing as it goes; yield each op before it runs."""
     last = {source: node for node in joint.module.graph.nodes for source in node.all_input_nodes}
     values: dict[fx.Node, Any] = {}
@@ -64,23 +131,20 @@ def _run(joint: Joint) -> Iterator[tuple[fx.Node, Any, Any]]:
                     del values[source]
 
 
-def estimate(joint: Joint, needed: Mapping[str, Any]) -> dict[str, float]:
-    """Return seconds per node named in `needed`, from its arithmetic and its bytes."""
+def estimate(joint: Joint, needed: Mapping[str, Any]) -> dict[str, Cost]:
+    """Return what each node named in `needed` costs, from its arithmetic and its bytes: no workspaces."""
+    return {node.name: Cost(_roofline(node)) for node in joint.module.graph.nodes if needed.get(node.name)}
+
+
+def _roofline(node: fx.Node) -> float:
     from torch.utils.flop_counter import flop_registry
 
-    seconds = {}
-    for node in joint.module.graph.nodes:
-        if not needed.get(node.name):
-            continue
-        result = node.meta.get("val")
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-        moved = sum(_nbytes(t) for t in _tensors((args, kwargs, result)))
-        counter = flop_registry.get(getattr(node.target, "overloadpacket", node.target))
-        flops = 0
-        if counter is not None:
-            flops = int(counter(*args, **kwargs, out_val=result))
-        seconds[node.name] = SECONDS_PER_CALL + max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
-    return seconds
+    result = node.meta.get("val")
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+    moved = sum(_nbytes(t) for t in _tensors((args, kwargs, result)))
+    counter = flop_registry.get(getattr(node.target, "overloadpacket", node.target))
+    flops = 0 if counter is None else int(counter(*args, **kwargs, out_val=result))
+    return SECONDS_PER_CALL + max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
 
 
 def _time(node: fx.Node, args: Any, kwargs: Any) -> float:
@@ -96,30 +160,37 @@ def _time(node: fx.Node, args: Any, kwargs: Any) -> float:
         if now > end and len(times) > 1:
             break
     torch.set_rng_state(state)
-    return statistics.median(times[WARM_UP:] if len(times) > WARM_UP else times[1:])
+    return min(times[1:])
 
 
-def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
-    """Return per signature the bytes an op holds at its peak beyond what it returns (allocator events)."""
-    kept: dict[Any, int] = {}
-    marks: list[Any] = []
+def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]) -> dict[str, tuple[int, int]]:
+    """Return per signature the bytes an op holds at its peak beyond what it returns, by the allocator's events.
+
+    And those that its results hold beyond what their shapes take: a loss can come in the bytes of what it reduced.
+    """
+    kept: dict[str, int] = {}
+    excess: dict[str, int] = {}
+    marks: list[str] = []
     state = torch.get_rng_state()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
-        for node, args, kwargs in _run(joint):
+        for node, *call in calls:
             key = keys.get(node.name)
-            if key is None or key in kept:
+            if key is None or key in kept or key not in wanted:
                 continue
+            args, kwargs = stand_ins(call)
             with torch.no_grad(), torch.profiler.record_function(f"{_MARK}{len(marks)}"):
                 result = node.target(*args, **kwargs)  # type: ignore[operator]
             marks.append(key)
             old = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
             fresh = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(result)}
             kept[key] = sum(nbytes for address, nbytes in fresh.items() if address not in old)
+            shapes = {t.untyped_storage()._cdata: int(t.untyped_storage().nbytes()) for t in _tensors(node.meta["val"])}
+            excess[key] = max(0, kept[key] - sum(shapes.values())) if kept[key] else 0
             del result
     torch.set_rng_state(state)
     events = list(run.profiler.kineto_results.events())
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    scratch = dict.fromkeys(kept, 0)
+    found = {key: (0, excess[key]) for key in kept}
     for event in events:
         if event.name().startswith(_MARK):
             key = marks[int(event.name()[len(_MARK) :])]
@@ -128,16 +199,18 @@ def _workspaces(joint: Joint, keys: Mapping[str, Any]) -> dict[Any, int]:
             for _, nbytes in changes[bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))]:
                 now += nbytes
                 peak = max(peak, now)
-            scratch[key] = max(0, peak - kept[key])
-    return scratch
+            found[key] = max(0, peak - kept[key]), excess[key]
+    return found
 
 
-def _signature(node: fx.Node, args: Any, kwargs: Any) -> Any:
+def _signature(node: fx.Node, args: Any, kwargs: Any) -> str:
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    parts = tuple(
-        (tuple(x.shape), x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else repr(x) for x in leaves
-    )
-    return node.target, parts, str(spec)
+    parts = [_layout(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    return f"{node.target} {parts} {spec}"
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), tensor.dtype, str(tensor.device)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

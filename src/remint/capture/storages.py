@@ -7,25 +7,28 @@ which alias as real ones do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from remint.capture.costs import Cost
 from remint.capture.joint import Joint
 from remint.graph import Graph, Op
 
 
 @dataclass(frozen=True)
 class Storages:
-    """Per fx node the storages it makes (name → bytes) and those it reads; views make none."""
+    """Per fx node the storages it makes (name → bytes), those it reads and those its result is in; views make none."""
 
     made: Mapping[str, Mapping[str, int]]
     read: Mapping[str, tuple[str, ...]]
+    holding: Mapping[str, tuple[str, ...]]
     constants: Mapping[str, int]
     outputs: tuple[str, ...]
 
@@ -38,6 +41,9 @@ class _Observer:
     def name(self, tensor: torch.Tensor) -> str | None:
         return self.names.get(tensor.untyped_storage()._cdata)
 
+    def known(self, tensor: torch.Tensor) -> str:
+        return self.names[tensor.untyped_storage()._cdata]
+
     def add(self, tensor: torch.Tensor, name: str) -> int:
         storage = tensor.untyped_storage()
         self.names[storage._cdata] = name
@@ -46,14 +52,22 @@ class _Observer:
 
 
 def find_storages(joint: Joint) -> Storages:
-    """Run the joint graph on fake tensors and note which storages each node makes and reads."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = [mode.from_tensor(t, static_shapes=True) for t in joint.inputs]
+    """Run the joint graph on fake tensors and note which storages each node makes and reads.
+
+    The inputs may be fake already.
+    """
+    mode = detect_fake_mode(joint.inputs) or FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [
+        mode.from_tensor(t, static_shapes=True) if type(t) in (torch.Tensor, torch.nn.Parameter) else t
+        for t in joint.inputs
+    ]
     seen = _Observer()
     constants: dict[str, int] = {}
     # Inputs that share a storage (tied weights, views) are one constant.
     first: dict[int, int] = {}
     for place, (real, fake) in enumerate(zip(joint.inputs, fakes, strict=True)):
+        if not isinstance(fake, torch.Tensor):
+            continue  # a size
         address = real.untyped_storage()._cdata
         if address in first:
             seen.names[fake.untyped_storage()._cdata] = joint.input_names[first[address]]
@@ -94,39 +108,45 @@ def find_storages(joint: Joint) -> Storages:
                         made[node.name][name] = seen.add(tensor, name)
                 used = (seen.name(t) for t in _tensors((args, kwargs)))
                 read[node.name] = tuple(dict.fromkeys(name for name in used if name is not None))
-    return Storages(made, read, constants, tuple(outputs))
+    holding = {node.name: tuple(dict.fromkeys(map(seen.known, _tensors(value)))) for node, value in values.items()}
+    return Storages(made, read, holding, constants, tuple(outputs))
 
 
-def to_graph(
-    joint: Joint, storages: Storages, cost: Callable[[fx.Node], float], scratch: Callable[[fx.Node], int]
-) -> Graph:
-    """Return the Graph of the nodes that make storages; `cost` and `scratch` are asked once for each."""
+def to_graph(joint: Joint, storages: Storages, costs: Mapping[str, Cost]) -> Graph:
+    """Return the Graph of the nodes that make storages."""
     ops: list[Op] = []
     for node in joint.module.graph.nodes:
-        outputs = dict(storages.made.get(node.name, {}))
-        if not outputs:
+        if not storages.made.get(node.name):
             continue
-        workspace = scratch(node)
-        if workspace:
-            outputs[f"{node.name}.workspace"] = workspace
+        outputs = outputs_of(node, storages, costs[node.name])
         ops.append(
             Op(
                 node.name,
-                cost(node),
+                costs[node.name].seconds,
                 storages.read[node.name],
                 outputs,
-                _repeatable(node),
+                repeatable(node),
                 joint.sources.get(node.name, ""),
             )
         )
     return Graph(tuple(ops), storages.constants, storages.outputs)
 
 
+def outputs_of(node: fx.Node, storages: Storages, cost: Cost) -> dict[str, int]:
+    """Return the bytes that an op makes, with its workspace, which nobody reads."""
+    outputs = dict(storages.made[node.name])
+    if cost.excess:
+        outputs[next(iter(outputs))] += cost.excess
+    if cost.scratch:
+        outputs[f"{node.name}.workspace"] = cost.scratch
+    return outputs
+
+
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _repeatable(node: fx.Node) -> bool:
+def repeatable(node: fx.Node) -> bool:
     """Whether running a node twice leaves the world as running it once does."""
     schema = getattr(node.target, "_schema", None)
     return schema is None or not schema.is_mutable

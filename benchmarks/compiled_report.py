@@ -1,0 +1,125 @@
+"""The table and the figure of compiled.py."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from report import RESULTS, markdown, publish
+
+MEBI = 2**20
+STYLES = {
+    "eager": ("black", "*"),
+    "torch.utils.checkpoint": ("tab:green", "s"),
+    "aot_eager": ("tab:orange", "^"),
+    "remint online": ("tab:purple", "x"),
+    "remint compiled": ("tab:blue", "o"),
+}
+TITLES = {"unet": "U-Net", "gpt": "GPT, 6 layers", "gpt12": "GPT, 12 layers"}
+
+
+def report(results: dict[str, list[dict]]) -> None:
+    """Publish one table for all models, the comparison at equal peaks, and a figure."""
+    parts = []
+    for name, rows in results.items():
+        parts += [f"## {TITLES[name]}", _table(rows), _summary(rows), _predictions(rows), _greedy(rows)]
+    figure(results)
+    version = importlib.metadata.version("torch")
+    publish("Compiled plans and their peers: one training step", "\n\n".join(parts), notes=f"torch {version}. {NOTES}")
+
+
+NOTES = """\
+Peak: heap above what was there before the step (the online path: its arena). Time: CPU time of a step, the quickest
+of several taken in turns. aot_eager is torch.compile with `activation_memory_budget`, its solver and its fraction.
+Predicted: the plan's peak, and its cost over the cost of running every op once, which the compiled path's first row
+does. The gap is what the plan's cost can be above the optimum at most. Memory that kernels take past PyTorch's
+allocator is in the heap but in no prediction: 2 MiB in the gradient of the U-Net's largest 1x1 convolution, which
+tells at its two smallest budgets. "At a peer's peak": the quickest compiled plan whose measured peak is at most that
+of the peer (to 0.1%, as the heap also holds Python's own objects)."""
+
+
+def _best(row: dict) -> float:
+    return min(row["seconds"])
+
+
+def _table(rows: list[dict]) -> str:
+    base = _best(rows[0])
+    cells = []
+    for row in sorted(rows, key=lambda row: (list(STYLES).index(row["tool"]), -row["peak"])):
+        planned = "ratio" in row
+        cells.append(
+            [
+                row["tool"],
+                row["setting"],
+                f"{row['peak'] / MEBI:.1f}",
+                f"{_best(row) * 1e3:.0f}",
+                f"{_best(row) / base:.3f}",
+                f"{row['plan_peak'] / MEBI:.1f}" if planned else "",
+                f"{row['ratio']:.3f}" if planned else "",
+                f"{row['gap']:.1%}" if planned else "",
+            ]
+        )
+    headings = ["tool", "setting", "peak MiB", "ms", "time/eager", "predicted MiB", "predicted time", "gap"]
+    return markdown(headings, cells)
+
+
+def _summary(rows: list[dict]) -> str:
+    """At each peer's peak, and at each peer's time."""
+    planned = [row for row in rows if row["tool"] == "remint compiled"]
+    cells = []
+    for row in rows:
+        if row["tool"].startswith("remint"):
+            continue
+        fits = [other for other in planned if other["peak"] <= row["peak"] * 1.001]
+        quick = [other for other in planned if _best(other) <= _best(row)]
+        time = f"{min(map(_best, fits)) / _best(row):.3f}" if fits else "-"
+        peak = f"{min(other['peak'] for other in quick) / row['peak']:.3f}" if quick else "-"
+        cells.append([f"{row['tool']} {row['setting']}".strip(), time, peak])
+    return markdown(["peer", "remint's time at its peak", "remint's peak at its time"], cells)
+
+
+def _predictions(rows: list[dict]) -> str:
+    planned = [row for row in rows if row["tool"] == "remint compiled"]
+    base = _best(max(planned, key=lambda row: row["budget"]))
+    time = max(abs(_best(row) / base / row["ratio"] - 1) for row in planned)
+    peak = max(abs(row["peak"] / row["plan_peak"] - 1) for row in planned)
+    over = max(row["peak"] - row["budget"] for row in planned)
+    return (
+        f"Predicted and measured differ by at most {time:.1%} (time over the unconstrained step) and {peak:.2%} "
+        f"(peak); the heap is at most {max(0, over) / 1024:.0f} KiB above a budget, Python's own objects included."
+    )
+
+
+def _greedy(rows: list[dict]) -> str:
+    """The online path beside the plan for the same budget."""
+    planned = {row["budget"]: row for row in rows if row["tool"] == "remint compiled"}
+    cells = [
+        [row["setting"], f"{_best(row) * 1e3:.0f}", f"{_best(other) * 1e3:.0f}", f"{_best(row) / _best(other):.3f}"]
+        for row in rows
+        if row["tool"] == "remint online" and (other := planned.get(row["budget"]))
+    ]
+    return markdown(["budget", "online ms", "compiled ms", "online / compiled"], cells)
+
+
+def figure(results: dict[str, list[dict]]) -> None:
+    """Draw memory against time, all tools on one picture per model."""
+    import datetime
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    drawing, axes = pyplot.subplots(1, len(results), figsize=(5 * len(results), 4), squeeze=False)
+    for axis, (name, rows) in zip(axes[0], results.items(), strict=True):
+        for tool, (color, marker) in STYLES.items():
+            points = sorted((row["peak"] / MEBI, _best(row) * 1e3) for row in rows if row["tool"] == tool)
+            if points:
+                line = "-" if tool == "remint compiled" else ""
+                axis.plot(*zip(*points, strict=True), color=color, marker=marker, linestyle=line, label=tool)
+        axis.set(title=TITLES[name], xlabel="peak, MiB", ylabel="CPU time of a step, ms")
+        axis.set_xlim(left=0)
+    axes[0][0].legend()
+    drawing.tight_layout()
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    drawing.savefig(RESULTS / f"compiled.{today}.svg")
+    drawing.savefig(RESULTS / f"compiled.{today}.png", dpi=110)

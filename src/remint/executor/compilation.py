@@ -1,0 +1,134 @@
+"""All graphs of one torch.compile: each is planned with what the others hold at the same time.
+
+A model without graph breaks is one graph, and has the whole budget. With breaks, a step runs forward 1, forward 2, …,
+backward 2, backward 1. In the first step nobody knows what follows a break, so a graph that ends in one is planned
+to leave as much room as it can; a later graph is planned with what the earlier ones keep. When the next step begins,
+all graphs are known: the budget is divided anew, and each graph is planned again for its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from remint.errors import BudgetError
+from remint.executor.cache import Cache
+from remint.executor.options import Options
+from remint.executor.planned_graph import PlannedGraph
+from remint.executor.planning import plan_graph
+from remint.executor.training import ALONE, Around, kept_bytes
+from remint.graph import Graph
+from remint.plan import Plan
+from remint.units import parse_budget
+
+# Before what follows a break is known: the part of the budget that is left to it, the first that can be done, and how
+# much of the budget its gradients may take. These plans run once, so they are not searched for long.
+PARTS_FOR_LATER = (0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0)
+PART_FOR_GRADIENTS = 0.1
+FIRST_SECONDS = 5.0
+
+
+class Compilation:
+    """The backend of one torch.compile, and what it knows of the step."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.cache = Cache(options.cache)
+        self.costs = self.cache.costs()
+        self.graphs: list[PlannedGraph] = []
+        self._open: list[tuple[PlannedGraph, Any]] = []
+        self._order: list[PlannedGraph] = []
+        self._divided: set[PlannedGraph] = set()
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile one graph of dynamo's."""
+        _specialize(module)
+        graph = PlannedGraph(self, module)
+        graph.compile(inputs)
+        if graph.plan is not None:
+            self.graphs.append(graph)
+        return graph.run
+
+    def plan(self, graph: PlannedGraph) -> Plan:
+        """Plan a graph that was not planned before, with what is alive now."""
+        before = sum(other.kept_bytes for other in self._alive())
+        own = graph.graph_of(ALONE)
+        budget = parse_budget(self.options.budget, peak_bytes=before + own.peak_bytes)
+        if not graph.ends_in_break:
+            return plan_graph(graph.graph_of(Around(before=before)), budget, self.options, self.cache)
+        left = max(0, budget - before)
+        quick = replace(self.options, planner="search", time_limit=min(FIRST_SECONDS, self.options.time_limit))
+        for part in PARTS_FOR_LATER:
+            room = int(part * left)
+            around = Around(before=before, room=room, after=min(room, int(PART_FOR_GRADIENTS * left)))
+            try:
+                return plan_graph(graph.graph_of(around), budget, quick, self.cache)
+            except BudgetError:
+                if part == PARTS_FOR_LATER[-1]:
+                    raise
+        raise AssertionError("the last part is 0")
+
+    def begins(self, graph: PlannedGraph) -> None:
+        """Note that a forward is about to run. The first of a step finds nothing alive of the step before."""
+        if not self._alive():
+            order, self._order = self._order, []
+            if len(order) > 1 and not self._divided.issuperset(order):
+                self._divide(list(dict.fromkeys(order)))
+        self._order.append(graph)
+
+    def saved(self, graph: PlannedGraph, tensor: torch.Tensor) -> None:
+        """Note that a forward has saved its values, of which `tensor` is one: they live as long as it does."""
+        reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+        self._open.append((graph, reference))
+
+    def _alive(self) -> list[PlannedGraph]:
+        self._open = [(graph, reference) for graph, reference in self._open if not reference.expired()]
+        return [graph for graph, _ in self._open]
+
+    def _divide(self, graphs: list[PlannedGraph]) -> None:
+        """Plan all graphs of a step for their parts of the budget, in proportion to what they would take."""
+        self._divided.update(graphs)
+        gradients = [graph.gradient_bytes for graph in graphs]
+        after = [sum(gradients[place + 1 :]) for place in range(len(graphs))]
+        free = [graph.graph_of(Around(after=nbytes)) for graph, nbytes in zip(graphs, after, strict=True)]
+        kept = [kept_bytes(_keep_all(own)) for own in free]
+        # What a graph and all later ones take without a budget.
+        taken = [0] * (len(graphs) + 1)
+        for place in reversed(range(len(graphs))):
+            taken[place] = max(free[place].peak_bytes, kept[place] + taken[place + 1])
+        budget = parse_budget(self.options.budget, peak_bytes=taken[0])
+        plans: list[Plan] = []
+        before = 0
+        for place, graph in enumerate(graphs):
+            whole = kept[place] + taken[place + 1]
+            left = max(0, budget - before)
+            room = min(taken[place + 1], left * taken[place + 1] // max(1, whole))
+            around = Around(before=before, room=room, after=after[place])
+            try:
+                plans.append(plan_graph(graph.graph_of(around), budget, self.options, self.cache))
+            except BudgetError:
+                return  # the plans of the first step hold the budget, and stay
+            before += kept_bytes(plans[-1])
+        for graph, plan in zip(graphs, plans, strict=True):
+            graph.replace(plan)
+
+
+def _keep_all(graph: Graph) -> Plan:
+    """The plan without rematerialization."""
+    return Plan.from_sequence(graph, range(len(graph.ops)))
+
+
+def _specialize(module: fx.GraphModule) -> None:
+    """Let every size be a number: bytes are planned, so a new shape is a new graph with its own plan."""
+    for node in module.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("example_value")
+        if isinstance(value, torch.SymInt):
+            int(value)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            for size in (*value.size(), *value.stride(), value.storage_offset()):
+                int(size)
