@@ -110,7 +110,7 @@ def test_a_run_of_a_script_can_be_reported(tmp_path: Path) -> None:
     assert main(["report", str(run), "-o", str(tmp_path / "again.html")]) == 0
 
 
-COMMANDS = ("run", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor")
+COMMANDS = ("run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

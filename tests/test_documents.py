@@ -1,8 +1,8 @@
 """README and docs are run: every code block, every command, every link.
 
 The blocks of one document run in order, in a folder of their own in which `train.py` (a block of getting_started.md),
-`step.trace` and `step.graph` lie, and with the names `remint`, `model`, `x`, `target` and `optimizer`. A block may be
-marked `not-run`; there are few.
+`step.trace` and `step.graph` lie, and with the names `remint`, `model`, `x`, `target`, `optimizer` and `step`. A block
+may be marked `not-run`; there are few.
 """
 
 from __future__ import annotations
@@ -67,7 +67,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     model = module["Net"]()
     x = torch.randn(256, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return {"__name__": "document", "remint": remint, "model": model, "x": x, "target": x, "optimizer": optimizer}
+
+    def step() -> None:
+        model(x, x).backward()
+        optimizer.step()
+
+    names = {"model": model, "x": x, "target": x, "optimizer": optimizer, "step": step}
+    return {"__name__": "document", "remint": remint, **names}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
@@ -101,7 +107,7 @@ def run_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert (ROOT / arguments[0]).is_file(), words
     else:
         assert command == "remint", f"{shlex.join(words)}: not a command that this test runs"
-        if arguments[0] == "run":
+        if arguments[0] in ("run", "record"):
             # A process of its own, as the script is one.
             done = subprocess.run([sys.executable, "-m", "remint", *arguments], capture_output=True, check=False)
             assert done.returncode == 0, done.stderr.decode()

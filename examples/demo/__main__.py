@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,7 +21,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import remint
-from remint.graph_trace import trace_from_graph
 from remint.report import write_html
 from remint.units import format_bytes
 
@@ -105,18 +105,20 @@ def show(console: Console, model: str, rows: list[tuple[str, Row]], target: int)
 
 
 def report(path: Path, folder: Path) -> None:
-    """Write the page: remint's runs, and the same step of the U-Net planned, and simulated with its arena."""
+    """Write the page: remint's runs, and the U-Net's step recorded, then simulated with its arena, and planned."""
     sys.path.insert(0, str(HERE))
     from models import make
 
     model, batch = make("unet")
-    graph = remint.capture(model, batch, costs="estimate")
-    budget = f"{PART:.0%}"
+    model(*batch).backward()
+    with remint.record(source_lines=True) as recording:
+        model(*batch).backward()
+    budget = int(PART * recording.trace.peak_bytes)
     items: dict[str, Any] = {
-        "U-Net, simulated": remint.simulate(
-            trace_from_graph(graph)[0], budget=budget, policy="coop", memory="arena", blocks=True
+        "U-Net, recorded": remint.simulate(
+            recording.trace, budget=budget, policy="coop", memory="arena", blocks=True, max_slowdown=math.inf
         ),
-        "U-Net, planned": remint.plan(graph, budget, time_limit=5),
+        "U-Net, planned": remint.plan(remint.Graph.from_trace(recording.trace), budget, time_limit=5),
     }
     items |= {f"{file.stem}, remint online": remint.Run.load(file) for file in sorted(folder.glob("*.json"))}
     write_html(path, items, title="remint demo")
