@@ -40,7 +40,8 @@ Held* held_of(const at::Tensor& tensor) {
 }
 
 bool is_loose(const c10::StorageImpl* storage) {
-  return const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks().get_deleter() == &loose_deleter;
+  return const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks().get_deleter() ==
+         &loose_deleter;
 }
 
 // What holds the tensor's storage; if it is loose memory of an open budget, it is in no danger.
