@@ -142,6 +142,8 @@ void Session::fail(const OutOfMemory& error) {
   for (std::size_t i = 0; i < pinned.size() && i < 4; ++i) {
     message += (i == 0 ? ", of which " : "; ") + format_bytes(pinned[i].second) + " " + pinned[i].first;
   }
+  message += "; " + format_bytes(options_.budget - engine_->memory().used()) + " are free, " +
+             format_bytes(arena_->largest_free()) + " of them in one piece";
   message += "). The smallest budget to get past this op is about " + format_bytes(enough) + ".";
   raise_budget_error(message, enough);
 }
