@@ -50,6 +50,12 @@ const Names& hand_outs() {
   return *names;
 }
 
+// Ops by which autograd takes a gradient that it was given, or copies it.
+const Names& accumulating() {
+  static const auto* names = new Names{"aten::detach", "aten::clone", "aten::copy_", "aten::add"};
+  return *names;
+}
+
 bool is_namespace(const std::string& name, const char* space) {
   return name.compare(0, std::char_traits<char>::length(space), space) == 0;
 }
@@ -74,6 +80,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
     if (type.find("Generator") != std::string::npos) generator = static_cast<int>(i);
   }
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  may_accumulate = accumulating().count(name) > 0;
   uninitialized = remint::uninitialized().count(name) > 0;
   hands_out = hand_outs().count(name) > 0 || is_namespace(name, "c10d") || is_namespace(name, "_c10d");
   const bool has_statistics = op.schema().overload_name() != "no_stats";

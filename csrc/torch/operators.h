@@ -23,10 +23,11 @@ struct Operator {
   std::vector<Write> writes;  // per argument
   bool writes_any = false;
   bool returns_tensors = false;
-  bool view = false;           // touches no bytes: needs nothing resident
-  bool seeded = false;         // draws random numbers
-  bool uninitialized = false;  // makes bytes that nobody has written
-  bool hands_out = false;      // whoever gets its arguments may keep their addresses
+  bool view = false;            // touches no bytes: needs nothing resident
+  bool seeded = false;          // draws random numbers
+  bool uninitialized = false;   // makes bytes that nobody has written
+  bool may_accumulate = false;  // autograd may make a gradient of what it returns
+  bool hands_out = false;       // whoever gets its arguments may keep their addresses
   // Batch norm: the first of the two arguments that are running statistics, which no training output depends
   // on, and the argument that says whether it is training (-1: always).
   int statistics = -1;

@@ -3,6 +3,8 @@
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +18,12 @@ using Clock = std::chrono::steady_clock;
 
 Nanoseconds since(Clock::time_point started) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - started).count();
+}
+
+// Whether autograd is about to make what comes out of this op the gradient of a leaf.
+bool accumulating() {
+  const auto node = torch::autograd::get_current_node();
+  return dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
 }
 
 // Whether `tensor` is all of its storage, each element once.
@@ -64,7 +72,9 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   const Operator& facts = operator_facts(call.op);
   c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   if (facts.view) {
+    const std::size_t first = stack->size() - facts.writes.size();
     call(stack);
+    if (facts.may_accumulate && accumulating()) pin_gradients(*stack, first);
     return;
   }
   // Before the lock: finding the line needs the GIL.
@@ -135,7 +145,9 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   } else {
     cost = CostEstimates::update(*estimate, std::max<Nanoseconds>(cost, 1));
   }
+  const bool gradient = facts.may_accumulate && accumulating();
   estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost, signature);
+  if (gradient) pin_gradients(*stack, first);
   forget_dropped();
   if (options_.chaos) {
     engine_->evict_all();
@@ -143,6 +155,19 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   }
   if (options_.check) engine_->check();
   bookkeeping_ += since(left);
+}
+
+// The gradient of a leaf stays: what it was made from is let go of right after, so to make it again would
+// take the whole backward, and the optimizer needs all gradients at once, because it writes what they were
+// made from.
+void Session::pin_gradients(const torch::jit::Stack& stack, std::size_t first) {
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
+      if (!tensor.defined() || !is_plain(tensor)) return;
+      Held* held = holder_of(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      if (held != nullptr && held->session.get() == this) pin(held, Why::kGradient);
+    });
+  }
 }
 
 // Runs the kernel. If it runs out of memory before it has written anything that stays, everything else makes

@@ -54,7 +54,7 @@ struct Call {
 };
 
 // Why a storage is pinned, as far as the session itself decided it.
-enum class Why : std::uint8_t { kNone, kNoRecipe, kParameter, kHandedOut, kAsked };
+enum class Why : std::uint8_t { kNone, kNoRecipe, kParameter, kGradient, kHandedOut, kAsked };
 
 struct Held {
   std::shared_ptr<Session> session;
@@ -202,6 +202,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void record_arguments(bool recorded);
   void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
   void hold_written(const Operator& op);
+  void pin_gradients(const torch::jit::Stack& stack, std::size_t first);
   void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);

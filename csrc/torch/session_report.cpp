@@ -83,6 +83,8 @@ std::string Session::why_pinned(StorageId id) const {
   switch (held->why) {
     case Why::kParameter:
       return "parameters";
+    case Why::kGradient:
+      return "gradients";
     case Why::kHandedOut:
       return "addresses handed out (numpy(), data_ptr() and the like)";
     case Why::kAsked:
