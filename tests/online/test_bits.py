@@ -33,7 +33,7 @@ def test_without_pressure(name):
     assert peak(name, "adam") > 0
 
 
-@pytest.mark.parametrize(("policy", "percent"), [("coop", 70), ("coop", 50), ("coop", 35), ("dtr-eq", 50)])
+@pytest.mark.parametrize(("policy", "percent"), [("coop", 70), ("coop", 50), ("dtr-eq", 50)])
 @pytest.mark.parametrize("name", ALL)
 def test_under_pressure(name, percent, policy):
     optimizer = {"coop": "adam", "dtr-eq": "sgd"}[policy]
