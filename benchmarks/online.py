@@ -1,6 +1,5 @@
 """The runtime against plain PyTorch and `torch.utils.checkpoint`: step time, peak, share of search and bookkeeping.
 
-python benchmarks/online.py small                      # microseconds per op on 8x8 tensors
 python benchmarks/online.py gpt unet                   # at the peak of torch.utils.checkpoint, and at 90 ... 20%
 python benchmarks/online.py --free gpt2 resnet         # with no pressure only
 python benchmarks/online.py --smallest gpt unet        # the smallest budget at which each policy still trains
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -31,36 +29,6 @@ POLICIES = ("coop", "dtr-eq", "lru")
 MIB = 2**20
 # A policy that takes more than this many times the plain time is not said to train.
 PATIENCE = 10.0
-
-
-def small() -> None:
-    a, b = torch.randn(8, 8), torch.randn(8, 8)
-    ops: dict[str, Callable[[], object]] = {
-        "add": lambda: a + b,
-        "mm": lambda: a @ b,
-        "relu": lambda: a.relu(),
-        "softmax": lambda: a.softmax(-1),
-        "add_": lambda: a.add_(b),
-    }
-
-    def per_op(op: Callable[[], object], count: int = 5000) -> float:
-        started = time.thread_time()
-        for _ in range(count):
-            op()
-        return (time.thread_time() - started) / count * 1e6
-
-    rows = []
-    with ThreadPoolExecutor(1) as outside:
-        for name, op in ops.items():
-            plain, inside = [], []
-            with remint.budget("64MiB"):
-                for _ in range(15):
-                    plain.append(outside.submit(per_op, op).result())
-                    inside.append(per_op(op))
-            more = statistics.median(x - y for x, y in zip(inside, plain, strict=True))
-            rows.append([name, f"{statistics.median(plain):.2f}", f"{statistics.median(inside):.2f}", f"{more:.2f}"])
-    table = report.markdown(["op", "plain µs", "in a budget µs", "more µs"], rows)
-    report.publish("Overhead per op, no pressure, 8x8 tensors", table, name="online_small")
 
 
 @dataclass
@@ -165,15 +133,13 @@ def smallest(name: str) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="+", help="small, gpt, gpt12, unet, resnet, gpt2")
+    parser.add_argument("workloads", nargs="+", help="gpt, gpt12, unet, resnet, gpt2")
     parser.add_argument("--free", action="store_true", help="with no pressure only")
     parser.add_argument("--smallest", action="store_true", help="the smallest budgets")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of steps per figure")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.workloads == ["small"]:
-        small()
-    elif arguments.smallest:
+    if arguments.smallest:
         rows = [row for name in arguments.workloads for row in smallest(name)]
         report.publish(
             f"The smallest budgets that train in at most {PATIENCE:.0f} times the plain time",
