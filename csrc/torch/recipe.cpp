@@ -1,5 +1,6 @@
 #include "recipe.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/List.h>
 #include <c10/core/StorageImpl.h>
 
@@ -15,6 +16,19 @@ bool is_plain(const at::Tensor& tensor) {
        c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched});
   return keys.has_backend(c10::BackendComponent::CPUBit) && keys.has(c10::DispatchKey::Dense) &&
          !keys.has_any(never) && impl->has_storage() && !impl->has_symbolic_sizes_strides();
+}
+
+bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage) {
+  return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
+         tensor.nbytes() == storage.nbytes();
+}
+
+at::Generator generator_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {
+  if (op.generator >= 0) {
+    const c10::IValue& argument = stack[first + static_cast<std::size_t>(op.generator)];
+    if (argument.isGenerator()) return argument.toGenerator();
+  }
+  return at::detail::getDefaultCPUGenerator();
 }
 
 TensorLook::TensorLook(const at::Tensor& tensor)

@@ -37,6 +37,11 @@ struct TensorLook {
 // Whether `tensor` is what can be taken apart and put together again like that: dense, strided, on the CPU.
 bool is_plain(const at::Tensor& tensor);
 
+// Whether `tensor` is all of its storage, each element once.
+bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage);
+// Where a seeded op takes its random numbers from.
+at::Generator generator_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first);
+
 struct RandomState {
   at::mt19937 engine;
   std::optional<float> next_float;
