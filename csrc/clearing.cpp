@@ -7,7 +7,7 @@ namespace remint {
 namespace {
 
 // More than that gain nothing on recorded training.
-constexpr std::size_t kPrices = 4;
+constexpr std::size_t kPrices = 8;
 
 }  // namespace
 
@@ -18,12 +18,14 @@ std::optional<Clearing> ClearingSearch::cheapest(const std::vector<ClearingCell>
   for (const ClearingCell& cell : cells) {
     if (cell.free || std::isinf(cell.move_cost)) continue;
     any_moves = true;
-    if (cell.evictable && !std::isinf(cell.cost)) per_byte_.push_back(cell.cost / static_cast<double>(cell.nbytes));
+    if (cell.evictable && !std::isinf(cell.cost))
+      per_byte_.push_back(cell.cost / static_cast<double>(cell.nbytes));
   }
   if (any_moves && !per_byte_.empty()) {
     std::sort(per_byte_.begin(), per_byte_.end());
     prices.push_back(-1.0);  // nothing is evicted
-    for (std::size_t i = 1; i < kPrices; ++i) prices.push_back(per_byte_[(per_byte_.size() - 1) * i / kPrices]);
+    for (std::size_t i = 1; i < kPrices; ++i)
+      prices.push_back(per_byte_[(per_byte_.size() - 1) * i / kPrices]);
     prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
   }
   std::optional<Clearing> best;

@@ -23,7 +23,8 @@ struct Clearing {
   Window window;
   double price;  // what costs more per byte than this to evict is moved instead
   bool evicts(const ClearingCell& cell) const {
-    return !cell.free && cell.evictable && (std::isinf(price) || cell.cost <= price * static_cast<double>(cell.nbytes));
+    return !cell.free && cell.evictable &&
+           (std::isinf(price) || cell.cost <= price * static_cast<double>(cell.nbytes));
   }
 };
 

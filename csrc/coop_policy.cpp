@@ -47,6 +47,8 @@ class Coop final : public Policy {
     choice.to = address;
   }
 
+  bool by_address() const override { return true; }
+
   void choose_anywhere(Nanoseconds now, Choice& choice) override {
     StorageId best = kNone;
     double lowest = std::numeric_limits<double>::infinity();

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "clearing.h"
 #include "errors.h"
 #include "memory.h"
 #include "policy.h"
@@ -280,6 +281,7 @@ class Engine {
   void evict(StorageId id, BlockChange why = BlockChange::kEvicted);
   void make_room_for(Bytes nbytes);
   bool evict_until_free(Bytes nbytes);
+  void move_if_cheap(Bytes nbytes);
   void move_together(Bytes from, Bytes to, bool locked);
   void let_go(StorageId id);
   void collect(StorageId id);
@@ -332,6 +334,8 @@ class Engine {
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
   Choice choice_;
+  ClearingSearch clearing_search_;
+  std::vector<ClearingCell> cells_;
   Bytes last_refused_ = 0;
   std::vector<Retired> retired_;
   std::uint64_t next_settled_ = 0;  // the earliest due time of retired_

@@ -160,13 +160,47 @@ void Engine::make_room_for(Bytes nbytes) {
     // Evicting one can free another for good.
     if (records_.storage(victim).in_use && records_.storage(victim).resident) evict(victim);
   }
-  if (choice_.from < choice_.to &&
-      static_cast<const Arena&>(*memory_).largest_free() < memory_->footprint(nbytes)) {
-    move_together(choice_.from, choice_.to, false);
+  if (options_.moving && static_cast<const Arena&>(*memory_).largest_free() < memory_->footprint(nbytes)) {
+    if (policy_->by_address()) {
+      move_together(choice_.from, choice_.to, false);
+    } else {
+      move_if_cheap(nbytes);
+    }
   }
   statistics_.searching +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - started)
           .count();
+}
+
+// For policies that do not look at addresses: they would evict until a block that is large enough is free by
+// chance. What is free already is moved together if that moves no more than twice the bytes that are asked
+// for: the op that asks will spend more than that on them.
+void Engine::move_if_cheap(Bytes nbytes) {
+  const Bytes need = memory_->footprint(nbytes);
+  if (memory_->budget() - memory_->used() < need) return;
+  const auto& arena = static_cast<const Arena&>(*memory_);
+  cells_.clear();
+  for (BlockId id = arena.first(); id != kNone; id = arena.block(id).next) {
+    const Arena::Block& block = arena.block(id);
+    ClearingCell cell;
+    cell.nbytes = block.nbytes;
+    cell.free = block.free();
+    cell.evictable = false;
+    if (!cell.free && block.owner != Arena::kRunning) {
+      const Storage& s = records_.storage(block.owner);
+      if (!s.fixed && s.locks == 0) cell.move_cost = static_cast<double>(block.nbytes);
+    }
+    cells_.push_back(cell);
+  }
+  const std::optional<Clearing> clearing = clearing_search_.cheapest(cells_, need);
+  if (!clearing || clearing->window.cost > static_cast<double>(2 * need)) return;
+  Bytes address = 0;
+  Bytes from = 0;
+  for (std::size_t i = 0; i <= clearing->window.last; ++i) {
+    if (i == clearing->window.first) from = address;
+    address += cells_[i].nbytes;
+  }
+  move_together(from, address, false);
 }
 
 // Moves what stands between two addresses towards the lower one; what is locked only if no op is running.

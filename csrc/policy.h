@@ -49,6 +49,9 @@ class Policy {
   // as much room as the request needs, any other evicts one storage at a time.
   virtual void choose(Bytes nbytes, Nanoseconds now, Choice& choice) = 0;
 
+  // Whether `choose` looks at addresses.
+  virtual bool by_address() const { return false; }
+
   // Like `choose`, for one storage, when it does not matter where it stands.
   virtual void choose_anywhere(Nanoseconds now, Choice& choice) { choose(0, now, choice); }
 
@@ -70,8 +73,8 @@ class Policy {
 std::vector<std::string> policy_names();
 bool policy_needs_arena(const std::string& name);
 
-// `moving`: blocks of the arena may be moved to make room. Throws std::invalid_argument for an unknown name, or
-// a policy of the arena without one.
+// `moving`: blocks of the arena may be moved to make room. Throws std::invalid_argument for an unknown name,
+// or a policy of the arena without one.
 std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyOptions& options, Records& records,
                                     Pool& pool, Arena* arena, bool moving);
 

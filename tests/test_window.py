@@ -115,9 +115,7 @@ Cell: TypeAlias = tuple[int, float | None, float | None, bool]
 @st.composite
 def arenas_with_moves(draw: st.DrawFn) -> list[Cell]:
     moves = st.one_of(st.none(), st.floats(0, 1e3, allow_subnormal=False))
-    return [
-        (nbytes, cost, None if free else draw(moves), free) for nbytes, cost, free in draw(arenas())
-    ]
+    return [(nbytes, cost, None if free else draw(moves), free) for nbytes, cost, free in draw(arenas())]
 
 
 @settings(max_examples=1000, deadline=None)

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "bindings.h"
-#include "simulation.h"
 #include "clearing.h"
+#include "simulation.h"
 #include "window.h"
 
 namespace py = pybind11;
@@ -217,9 +217,10 @@ void bind_simulation(py::module_& module) {
   module.def("cheapest_window", &find_window, py::arg("blocks"), py::arg("nbytes"),
              "The cheapest run of (nbytes, cost or None for a barrier, free) blocks with enough bytes: "
              "(first, last, infinite costs, sum of the others), or None.");
-  module.def("cheapest_clearing", &find_clearing, py::arg("blocks"), py::arg("nbytes"),
-             "The same where (nbytes, cost or None, cost of a move or None, free) blocks may be moved: (first, "
-             "last, infinite costs, sum of the others, what is evicted), or None.");
+  module.def(
+      "cheapest_clearing", &find_clearing, py::arg("blocks"), py::arg("nbytes"),
+      "The same where (nbytes, cost or None, cost of a move or None, free) blocks may be moved: (first, "
+      "last, infinite costs, sum of the others, what is evicted), or None.");
 
   py::class_<TraceFacts>(module, "TraceFacts")
       .def_readonly("peak_bytes", &TraceFacts::peak_bytes)

@@ -1,6 +1,5 @@
 // An operator call: have its arguments resident, run the kernel, record what it made. session_arguments.cpp
 // looks at the arguments and writes the recipe.
-#include "clock.h"
 #include "session.h"
 
 #include <ATen/Context.h>
@@ -12,6 +11,8 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+
+#include "clock.h"
 
 namespace remint {
 namespace {
