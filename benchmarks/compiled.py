@@ -1,6 +1,6 @@
 """One training step inside a budget: the compiled path, the online path, and what else there is.
 
-python benchmarks/compiled.py                  # all models; a table and a figure in benchmarks/results
+python benchmarks/compiled.py                  # all models, 20 minutes; a table and a figure in results
 python benchmarks/compiled.py unet gpt gpt12   # some of them
 python benchmarks/compiled.py --quick gpt      # four settings of activation_memory_budget instead of twelve
 python benchmarks/compiled.py --render         # the table and the figure of what was measured last
@@ -26,7 +26,9 @@ from pathlib import Path
 BUILD = Path(__file__).resolve().parents[1] / "build" / "compiled"
 MODELS = ("unet", "gpt", "gpt12")
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)
-ROUNDS = 4
+# Steps of all variants in turns: as many rounds as fit into these seconds, at least the fewest.
+TIMING_SECONDS = 120.0
+FEWEST_ROUNDS = 4
 PLAN_SECONDS = 10.0
 
 
@@ -189,9 +191,11 @@ class Bench:
                 break
         for budget in budgets[::2]:
             self.online(budget)
-        for _ in range(ROUNDS):
+        began, rounds = time.monotonic(), 0
+        while rounds < FEWEST_ROUNDS or (time.monotonic() - began) * (rounds + 1) / rounds < TIMING_SECONDS:
             for once in self.steps:
                 once()
+            rounds += 1
         return self.rows
 
 
@@ -212,7 +216,9 @@ def main() -> None:
         rows = Bench(options[1], quick="--quick" in options).run()
         (BUILD / f"{options[1]}.json").write_text(json.dumps(rows))
         return
-    if options[:1] != ["--render"]:
+    if options == ["--render"]:
+        del sys.argv[1:]  # the command behind the figures is the one that measured
+    else:
         quick = [option for option in options if option == "--quick"]
         measure([option for option in options if option not in quick] or list(MODELS), quick)
     from compiled_report import report
