@@ -27,9 +27,9 @@ BUILD = Path(__file__).resolve().parents[1] / "build" / "compiled"
 MODELS = ("unet", "gpt", "gpt12")
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)
 # Steps of all variants in turns: as many rounds as fit into these seconds, at least the fewest.
-TIMING_SECONDS = 120.0
+TIMING_SECONDS = 90.0
 FEWEST_ROUNDS = 4
-PLAN_SECONDS = 10.0
+PLAN_SECONDS = 6.0
 
 
 def make(name: str):
@@ -101,9 +101,8 @@ class Bench:
 
     def add(self, tool: str, setting: str, model, call, **more) -> dict:
         run = functools.partial(self.step, model, call)
-        for _ in range(2):
-            run()
-            model.zero_grad(set_to_none=True)
+        run()  # compiles
+        model.zero_grad(set_to_none=True)
         row = {"tool": tool, "setting": setting, "peak": self.heap.peak_of(run), **more}
         model.zero_grad(set_to_none=True)
         return self.timed(row, run, model)
@@ -168,9 +167,8 @@ class Bench:
             self.peak = live.peak_bytes
 
         try:
-            for _ in range(2):
-                run()
-                model.zero_grad(set_to_none=True)
+            run()
+            model.zero_grad(set_to_none=True)
         except remint.BudgetError:
             model.zero_grad(set_to_none=True)
             print(f"{self.name} online {budget}: out of memory", file=sys.stderr)
@@ -180,17 +178,22 @@ class Bench:
 
     def run(self) -> list[dict]:
         self.peers()
-        peaks = sorted({row["peak"] for row in self.rows}, reverse=True)
-        wanted: list[int] = []
+        # One budget for peaks that are close together, the lowest of them; the highest of all, to run every op once.
+        peaks = sorted(row["peak"] for row in self.rows)
+        wanted = [peaks[0]]
         for peak in peaks:
-            if not wanted or peak < 0.97 * wanted[-1]:
+            if peak > 1.05 * wanted[-1]:
                 wanted.append(peak)
-        budgets = [*wanted, *(int(peaks[-1] * part) for part in (0.9, 0.8, 0.7, 0.6))]
+        budgets = [peaks[-1], *reversed(wanted), *(int(peaks[0] * part) for part in (0.9, 0.8, 0.7, 0.6))]
         for budget in budgets:
             if self.compiled(budget) is None:
                 break
         for budget in budgets[::2]:
             self.online(budget)
+        # Python would look through all graphs of all variants for garbage, in the middle of a step.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
         began, rounds = time.monotonic(), 0
         while rounds < FEWEST_ROUNDS or (time.monotonic() - began) * (rounds + 1) / rounds < TIMING_SECONDS:
             for once in self.steps:
