@@ -216,8 +216,8 @@ def measure(names: list[str], quick: list[str]) -> None:
     source = Path(__file__).with_name("heap_counter.c")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", counter, source, "-ldl"], check=True)
     for name in names:
-        # The heap keeps its pages from step to step. Otherwise a step also pays for those that the step of another variant,
-        # run in turns with it, has given back.
+        # The heap keeps its pages from step to step. Otherwise a step also pays for those that the step before, one of
+        # another variant, has given back.
         pages = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
         environment = {**os.environ, **pages, "LD_PRELOAD": str(counter), "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, __file__, "--one", name, *quick], check=True, env=environment)
