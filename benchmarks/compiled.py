@@ -186,6 +186,8 @@ class Bench:
         for peak in peaks:
             if peak > 1.05 * wanted[-1]:
                 wanted.append(peak)
+        if wanted[-1] > 0.999 * peaks[-1]:
+            wanted.pop()
         budgets = [peaks[-1], *reversed(wanted), *(int(peaks[0] * part) for part in (0.9, 0.8, 0.7, 0.6))]
         for budget in budgets:
             if self.compiled(budget) is None:
