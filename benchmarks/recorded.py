@@ -84,13 +84,21 @@ def unrolled_gan(*, width: int, batch: int, unrolled: int) -> Step:
     return step
 
 
+def resnet32() -> nn.Module:
+    """The CIFAR network of He et al.: few weights, so that activations count."""
+    sizes = [(16, 16, 1)] * 5 + [(16, 32, 2)] + [(32, 32, 1)] * 4 + [(32, 64, 2)] + [(64, 64, 1)] * 4
+    blocks = [models.Residual(*size, bottleneck=False) for size in sizes]
+    ends = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
+    return models.Classifier(nn.Sequential(models.conv(3, 16, 3), nn.ReLU(), *blocks, *ends))
+
+
 def _model(name: str) -> Step:
     net, inputs = models.make(name)
     return _step(net, *inputs)
 
 
 STEPS: dict[str, Callable[[], Step]] = {
-    "ResNet-18": lambda: _model("resnet18"),
+    "ResNet-32": lambda: _step(resnet32(), torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))),
     "DenseNet-121": lambda: _model("densenet121"),
     "U-Net": lambda: _model("unet"),
     "LSTM": lambda: _step(LSTM(256), torch.randn(40, 64, 256), torch.randint(0, 10, (64,))),
