@@ -167,6 +167,7 @@ class _Walk:
         self._numbers: dict[int, int] = {}  # by slot
         self._count = 0
         self._pinned: set[int] = set()
+        self._let_go: set[int] = set()  # made again, if at all, on the way to something else
         self._just_made = -1  # constants are pinned as they are made
 
     def step(self, change: str, now: float, slot: int, label: int, address: int, nbytes: int) -> None:
@@ -227,9 +228,13 @@ class _Walk:
     def _ended(self, change: str, now: float, slot: int) -> None:
         held = self.finish(slot, now, _ENDINGS[change])
         self._pinned.discard(slot)
-        if change == EVICTED and held is not None:
+        if change == EVICTED and held is not None and slot not in self._let_go:
             self.away[slot] = held._replace(begin=now, kind="evicted")
+        if change == LET_GO:
+            self._let_go.add(slot)
+            self.come_back(slot, now, "let go")
         if change == DROPPED:
+            self._let_go.discard(slot)
             self.come_back(slot, now, "dropped")
             self._numbers.pop(slot, None)
 
