@@ -16,6 +16,12 @@ from remint.report.figures import sweep_figure
 from report import FULL, markdown, publish
 from traces import dtr_traces, generated_traces
 
+NOTES = """\
+`oom`: did not fit; `thrash`: more than twice the time. What was recorded has the weights elsewhere, so the peak is that
+of activations and gradients, and gradients of leaves stay where they are. On ideal memory an op in place makes a copy,
+as in DTR's simulator: a gradient that is summed up over the steps of the LSTM takes all of them to be made again.\
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -33,6 +39,7 @@ def main() -> None:
     publish(
         f"DTR's figure 2: slowdown against budget, on {memory} memory",
         markdown(["trace", "policy", *budgets], table),
+        notes=NOTES,
         figure=sweep_figure(sweep_data(rows)),
         name="dtr_slowdown" if memory == "ideal" else "dtr_slowdown_arena",
     )
