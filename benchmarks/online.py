@@ -72,8 +72,7 @@ class Workload:
         net.zero_grad(set_to_none=True)
         with remint.budget(budget, policy=policy) as run:
             ratio, seconds = self.turns(net, rounds)
-            around = max(run.bookkeeping_seconds - run.rematerialized_seconds - run.search_seconds, 0.0)
-            share = (run.search_seconds + around) / seconds
+            share = (run.search_seconds + run.bookkeeping_seconds) / seconds
         net.zero_grad(set_to_none=True)
         return Measured(ratio, run, share)
 

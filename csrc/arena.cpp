@@ -108,12 +108,14 @@ Bytes Arena::adjacent_free(BlockId id) const {
   return sum;
 }
 
-Bytes Arena::compact(const std::function<bool(StorageId)>& movable,
+Bytes Arena::compact(Bytes low, Bytes high, const std::function<bool(StorageId)>& movable,
                      const std::function<void(StorageId, Bytes from, Bytes to)>& moved) {
   Bytes sum = 0;
   for (BlockId id = first_; id != kNone; id = blocks_[id].next) {
     const Bytes from = blocks_[id].address;
-    if (blocks_[id].free() || blocks_[id].owner == kRunning || !movable(blocks_[id].owner) || !slide_down(id))
+    if (from >= high) break;
+    if (from < low || blocks_[id].free() || blocks_[id].owner == kRunning || !movable(blocks_[id].owner) ||
+        !slide_down(id))
       continue;
     sum += blocks_[id].nbytes;
     moved(blocks_[id].owner, from, blocks_[id].address);

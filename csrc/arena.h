@@ -46,10 +46,10 @@ class Arena final : public Memory {
   // Free bytes that adjoin `block` on both sides.
   Bytes adjacent_free(BlockId block) const;
 
-  // Moves every block that may be moved towards the low end, in order; with nothing in the way, what is free
-  // becomes one block. Calls moved(storage, from, to) for each storage that changes its address, lowest
-  // first. Returns the number of bytes moved.
-  Bytes compact(const std::function<bool(StorageId)>& movable,
+  // Moves every block between two addresses that may be moved towards the lower one, in order; with nothing
+  // in the way, what is free there becomes one block. Calls moved(storage, from, to) for each storage that
+  // changes its address, lowest first. Returns the number of bytes moved.
+  Bytes compact(Bytes low, Bytes high, const std::function<bool(StorageId)>& movable,
                 const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
 
   // Throws std::logic_error if blocks overlap, leave gaps, or the free list is not what the blocks say.

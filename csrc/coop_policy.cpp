@@ -3,7 +3,8 @@
 // includes its evicted neighbourhood; its size is left out, since the window is as large as the request
 // anyway.
 //
-// Where we depart: the search is exact at both ends of the arena and with infinite costs (window.h), and the
+// Where we depart: what is dear, or pinned, may be moved out of the way instead (clearing.h), if the arena
+// allows it; the search is exact at both ends of the arena and with infinite costs (window.h), and the
 // neighbourhood is that of the evicted ancestors, which is what it takes to bring the block back. Equivalence
 // classes only grow, and make everything near a large class look equally expensive (benchmarks/coop.py
 // --neighbourhoods).
@@ -12,37 +13,43 @@
 #include <algorithm>
 #include <limits>
 
-#include "window.h"
+#include "clearing.h"
 
 namespace remint {
 namespace {
 
+// Per byte. A core copies ten bytes in a nanosecond; twice that, because a move is paid for in any case, and
+// what is evicted may never be needed again.
+constexpr double kMoveNanoseconds = 0.2;
+
 class Coop final : public Policy {
  public:
-  Coop(Records& records, Pool& pool, Arena* arena)
-      : Policy(records, pool, arena, NeighbourhoodKind::kAncestors) {}
+  Coop(Records& records, Pool& pool, Arena* arena, bool moving)
+      : Policy(records, pool, arena, NeighbourhoodKind::kAncestors), moving_(moving) {}
 
-  void choose(Bytes nbytes, Nanoseconds now, std::vector<StorageId>& victims) override {
+  void choose(Bytes nbytes, Nanoseconds now, Choice& choice) override {
     cells_.clear();
     owners_.clear();
     for (BlockId id = arena_->first(); id != kNone; id = arena_->block(id).next) {
       const Arena::Block& block = arena_->block(id);
-      Cell cell;
-      cell.nbytes = block.nbytes;
-      cell.free = block.free();
-      cell.barrier = !cell.free && (block.owner == Arena::kRunning || !pool_.contains(block.owner));
-      if (!cell.free && !cell.barrier) cell.cost = cost(block.owner, now);
-      cells_.push_back(cell);
+      cells_.push_back(cell_of(block, now));
       owners_.push_back(block.owner);
     }
-    const std::optional<Window> window = cheapest_window(cells_, arena_->footprint(nbytes));
-    if (!window) return;
-    for (std::size_t i = window->first; i <= window->last; ++i) {
-      if (!cells_[i].free) victims.push_back(owners_[i]);
+    const std::optional<Clearing> clearing = search_.cheapest(cells_, arena_->footprint(nbytes));
+    choice.found = clearing.has_value();
+    if (!clearing) return;
+    Bytes address = 0;
+    for (std::size_t i = 0; i <= clearing->window.last; ++i) {
+      if (i == clearing->window.first) choice.from = address;
+      address += cells_[i].nbytes;
+      if (i >= clearing->window.first && clearing->evicts(cells_[i])) choice.victims.push_back(owners_[i]);
     }
+    choice.to = address;
   }
 
-  void choose_anywhere(Nanoseconds now, std::vector<StorageId>& victims) override {
+  bool by_address() const override { return true; }
+
+  void choose_anywhere(Nanoseconds now, Choice& choice) override {
     StorageId best = kNone;
     double lowest = std::numeric_limits<double>::infinity();
     for (StorageId id : pool_.ids()) {
@@ -52,10 +59,25 @@ class Coop final : public Policy {
       best = id;
       lowest = per_byte;
     }
-    if (best != kNone) victims.push_back(best);
+    choice.take(best);
   }
 
  private:
+  ClearingCell cell_of(const Arena::Block& block, Nanoseconds now) {
+    ClearingCell cell;
+    cell.nbytes = block.nbytes;
+    cell.free = block.free();
+    if (cell.free) return cell;
+    cell.evictable = block.owner != Arena::kRunning && pool_.contains(block.owner);
+    if (cell.evictable) cell.cost = cost(block.owner, now);
+    if (!moving_ || block.owner == Arena::kRunning) return cell;
+    const Storage& s = records_.storage(block.owner);
+    if (s.locks > 0 || s.fixed) return cell;
+    const double staleness = static_cast<double>(std::max<Nanoseconds>(now - s.last, 1));
+    cell.move_cost = kMoveNanoseconds * static_cast<double>(block.nbytes) / staleness;
+    return cell;
+  }
+
   double cost(StorageId id, Nanoseconds now) {
     ++num_scores_;
     const Nanoseconds staleness = now - records_.storage(id).last;
@@ -65,14 +87,16 @@ class Coop final : public Policy {
     return static_cast<double>(cost) / static_cast<double>(staleness);
   }
 
-  std::vector<Cell> cells_;
+  const bool moving_;
+  ClearingSearch search_;
+  std::vector<ClearingCell> cells_;
   std::vector<std::uint32_t> owners_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_coop_policy(Records& records, Pool& pool, Arena* arena) {
-  return std::make_unique<Coop>(records, pool, arena);
+std::unique_ptr<Policy> make_coop_policy(Records& records, Pool& pool, Arena* arena, bool moving) {
+  return std::make_unique<Coop>(records, pool, arena, moving);
 }
 
 }  // namespace remint

@@ -6,6 +6,6 @@
 
 namespace remint {
 
-std::unique_ptr<Policy> make_coop_policy(Records& records, Pool& pool, Arena* arena);
+std::unique_ptr<Policy> make_coop_policy(Records& records, Pool& pool, Arena* arena, bool moving);
 
 }  // namespace remint

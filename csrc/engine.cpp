@@ -13,7 +13,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, con
     : options_(options),
       pool_(records_),
       memory_(std::move(memory)),
-      policy_(make_policy(policy, policy_options, records_, pool_, dynamic_cast<Arena*>(memory_.get()))),
+      policy_(make_policy(policy, policy_options, records_, pool_, dynamic_cast<Arena*>(memory_.get()),
+                          options.moving)),
       device_(device) {}
 
 ValueId Engine::add_constant(Bytes nbytes, std::uint64_t tag) {

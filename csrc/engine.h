@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "clearing.h"
 #include "errors.h"
 #include "memory.h"
 #include "policy.h"
@@ -161,7 +162,7 @@ class Engine {
   bool make_room(Bytes nbytes);
   // Whether an op that is about to run should be tried again after `make_room` if it runs out of memory: what
   // has written something cannot be, and preparing for it takes time.
-  bool may_try_again(bool writes) const { return !writes && 2 * memory_->used() > memory_->budget(); }
+  bool may_try_again(bool writes) const { return !writes && 4 * memory_->used() > memory_->budget(); }
   // Gives memory of the op that is running back: scratch.
   void free(BlockId block);
   // Memory that belongs to no op: asked for between ops, or of an op that is running and outlives it.
@@ -278,7 +279,10 @@ class Engine {
   void make_resident(StorageId id, BlockId block);
   void drop_bytes(StorageId id, BlockChange why);
   void evict(StorageId id, BlockChange why = BlockChange::kEvicted);
-  void evict_for(Bytes nbytes);
+  void make_room_for(Bytes nbytes);
+  bool evict_until_free(Bytes nbytes);
+  void move_if_cheap(Bytes nbytes);
+  void move_together(Bytes from, Bytes to, bool locked);
   void let_go(StorageId id);
   void collect(StorageId id);
   void pin_storage(StorageId id);
@@ -329,7 +333,9 @@ class Engine {
   std::vector<ValueId> acquired_;                   // inputs of the op between acquire and commit
   std::vector<std::pair<BlockId, Bytes>> running_;  // blocks of the op that is running
   std::vector<BlockId> blocks_;                     // of the outputs of the op that is running
-  std::vector<StorageId> victims_;
+  Choice choice_;
+  ClearingSearch clearing_search_;
+  std::vector<ClearingCell> cells_;
   Bytes last_refused_ = 0;
   std::vector<Retired> retired_;
   std::uint64_t next_settled_ = 0;  // the earliest due time of retired_

@@ -43,12 +43,12 @@ bool policy_needs_arena(const std::string& name) {
 }
 
 std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyOptions& options, Records& records,
-                                    Pool& pool, Arena* arena) {
+                                    Pool& pool, Arena* arena, bool moving) {
   if (policy_needs_arena(name) && arena == nullptr) {
     throw std::invalid_argument(
         "policy '" + name + "' chooses by address and needs memory='arena'; memory='ideal' has no addresses");
   }
-  if (name == "coop") return make_coop_policy(records, pool, arena);
+  if (name == "coop") return make_coop_policy(records, pool, arena, moving);
   if (name == "random") return make_random_policy(options, records, pool);
   for (const ScoreRow& row : kScoreTable) {
     if (name == row.name) {

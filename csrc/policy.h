@@ -18,6 +18,25 @@ struct PolicyOptions {
   std::uint64_t seed = 0;
 };
 
+// What a policy wants done to make room.
+struct Choice {
+  bool found = false;  // false: there is nothing to be done
+  std::vector<StorageId> victims;
+  // What stays between these addresses is moved together, if there is too little room without.
+  Bytes from = 0;
+  Bytes to = 0;
+
+  void clear() {
+    victims.clear();
+    found = false;
+    from = to = 0;
+  }
+  void take(StorageId victim) {
+    found = victim != kNone;
+    if (found) victims.push_back(victim);
+  }
+};
+
 class Policy {
  public:
   Policy(Records& records, Pool& pool, Arena* arena, NeighbourhoodKind kind)
@@ -26,12 +45,15 @@ class Policy {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
-  // Appends to `victims`, which is empty, what to evict next for a request of `nbytes`; nothing if there is
-  // no candidate. A policy of the arena evicts as much as the request needs, any other one storage at a time.
-  virtual void choose(Bytes nbytes, Nanoseconds now, std::vector<StorageId>& victims) = 0;
+  // Says in `choice`, which is clear, what to do next for a request of `nbytes`. A policy of the arena makes
+  // as much room as the request needs, any other evicts one storage at a time.
+  virtual void choose(Bytes nbytes, Nanoseconds now, Choice& choice) = 0;
+
+  // Whether `choose` looks at addresses.
+  virtual bool by_address() const { return false; }
 
   // Like `choose`, for one storage, when it does not matter where it stands.
-  virtual void choose_anywhere(Nanoseconds now, std::vector<StorageId>& victims) { choose(0, now, victims); }
+  virtual void choose_anywhere(Nanoseconds now, Choice& choice) { choose(0, now, choice); }
 
   // The storage joined or left the pool, was accessed, or changed its cost.
   virtual void touched(StorageId) {}
@@ -51,8 +73,9 @@ class Policy {
 std::vector<std::string> policy_names();
 bool policy_needs_arena(const std::string& name);
 
-// Throws std::invalid_argument for an unknown name, or a policy of the arena without one.
+// `moving`: blocks of the arena may be moved to make room. Throws std::invalid_argument for an unknown name,
+// or a policy of the arena without one.
 std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyOptions& options, Records& records,
-                                    Pool& pool, Arena* arena);
+                                    Pool& pool, Arena* arena, bool moving);
 
 }  // namespace remint

@@ -75,10 +75,10 @@ class Scan final : public ScorePolicy {
        Pool& pool, Arena* arena)
       : ScorePolicy(formula, kind, options, records, pool, arena), random_(options.seed) {}
 
-  void choose(Bytes, Nanoseconds now, std::vector<StorageId>& victims) override {
+  void choose(Bytes, Nanoseconds now, Choice& choice) override {
     StorageId victim = options_.sample ? scan(draw(), now) : scan(pool_.ids(), now);
     if (victim == kNone && !pool_.empty()) victim = scan(pool_.ids(), now);
-    if (victim != kNone) victims.push_back(victim);
+    choice.take(victim);
   }
 
  private:
@@ -139,7 +139,7 @@ class Index final : public ScorePolicy {
     if (built_) changes_.add(id);
   }
 
-  void choose(Bytes, Nanoseconds now, std::vector<StorageId>& victims) override {
+  void choose(Bytes, Nanoseconds now, Choice& choice) override {
     if (!built_) {
       // Nothing is kept up to date before the first time there is pressure.
       for (StorageId id : pool_.ids()) changes_.add(id);
@@ -151,10 +151,10 @@ class Index final : public ScorePolicy {
     const double smallest = smallest_considered();
     for (const auto& [key, id] : entries_) {
       if (static_cast<double>(records_.storage(id).nbytes) < smallest) continue;
-      victims.push_back(id);
+      choice.take(id);
       return;
     }
-    victims.push_back(entries_.begin()->second);
+    choice.take(entries_.begin()->second);
   }
 
  private:
@@ -185,10 +185,10 @@ class Random final : public Policy {
   Random(const PolicyOptions& options, Records& records, Pool& pool)
       : Policy(records, pool, nullptr, NeighbourhoodKind::kLocal), random_(options.seed) {}
 
-  void choose(Bytes, Nanoseconds, std::vector<StorageId>& victims) override {
+  void choose(Bytes, Nanoseconds, Choice& choice) override {
     if (pool_.empty()) return;
     ++num_scores_;
-    victims.push_back(pool_.ids()[random_() % pool_.ids().size()]);
+    choice.take(pool_.ids()[random_() % pool_.ids().size()]);
   }
 
  private:

@@ -106,3 +106,54 @@ def test_huge_costs_do_not_hide_small_ones():
     check(blocks, 3)
     check(blocks[::-1], 3)
     check(blocks[::2] + blocks[::-2], 5)
+
+
+# Bytes; cost, or None for what cannot be evicted; cost of a move, or None for what cannot be moved; free.
+Cell: TypeAlias = tuple[int, float | None, float | None, bool]
+
+
+@st.composite
+def arenas_with_moves(draw: st.DrawFn) -> list[Cell]:
+    moves = st.one_of(st.none(), st.floats(0, 1e3, allow_subnormal=False))
+    return [(nbytes, cost, None if free else draw(moves), free) for nbytes, cost, free in draw(arenas())]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(blocks=arenas_with_moves(), nbytes=st.integers(1, 40))
+def test_a_clearing_has_room_and_costs_no_more_than_a_window(blocks, nbytes):
+    found = _core.cheapest_clearing(blocks, nbytes)
+    window = _core.cheapest_window([(size, cost, free) for size, cost, _, free in blocks], nbytes)
+    if found is None:
+        assert window is None
+        return
+    first, last, num_infinite, cost, evicted = found
+    if window is not None:
+        assert (num_infinite, cost) <= (window[2], window[3] * (1 + 1e-12))
+    inside = range(first, last + 1)
+    assert set(evicted) <= set(inside)
+    assert sum(blocks[i][0] for i in inside if i in evicted or blocks[i][3]) >= nbytes
+    moved = [i for i in inside if i not in evicted and not blocks[i][3]]
+    assert all(blocks[i][2] is not None for i in moved)
+    costs = [blocks[i][1] for i in evicted]
+    assert num_infinite == sum(math.isinf(each) for each in costs)
+    finite = [each for each in costs if not math.isinf(each)] + [blocks[i][2] for i in moved]
+    assert cost == pytest.approx(math.fsum(finite), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "nbytes", "expected"),
+    [
+        # What is dear stays, and moves; without moving, the run of three would have to go.
+        ([(4, 1.0, 0.1, False), (4, 99.0, 0.1, False), (4, 1.0, 0.1, False)], 8, (0, 2, [0, 2])),
+        # What is pinned is no barrier if it can be moved.
+        ([(4, 1.0, 0.1, False), (1, None, 0.1, False), (4, 1.0, 0.1, False)], 8, (0, 2, [0, 2])),
+        ([(4, 1.0, 0.1, False), (1, None, None, False), (4, 1.0, 0.1, False)], 8, None),
+        # Enough is free, but apart: nothing is evicted.
+        ([(4, 0.0, None, True), (4, 5.0, 0.1, False), (4, 0.0, None, True), (8, 0.5, 9.0, False)], 8, (0, 2, [])),
+        # A move that costs more than what it saves is not made.
+        ([(4, 1.0, 9.0, False), (4, 2.0, 9.0, False), (4, 1.0, 9.0, False)], 8, (0, 1, [0, 1])),
+    ],
+)
+def test_small_arenas_with_moves(blocks, nbytes, expected):
+    found = _core.cheapest_clearing(blocks, nbytes)
+    assert (found if found is None else (found[0], found[1], found[4])) == expected

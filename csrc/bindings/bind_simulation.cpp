@@ -6,6 +6,7 @@
 
 #include "bindings.h"
 #include "block_columns.h"
+#include "clearing.h"
 #include "simulation.h"
 #include "window.h"
 
@@ -171,6 +172,29 @@ py::object find_window(const std::vector<std::tuple<Bytes, py::object, bool>>& b
   return py::make_tuple(window->first, window->last, window->num_infinite, window->cost);
 }
 
+py::object find_clearing(
+    const std::vector<std::tuple<Bytes, std::optional<double>, std::optional<double>, bool>>& blocks,
+    Bytes nbytes) {
+  std::vector<ClearingCell> cells;
+  for (const auto& [size, cost, move_cost, free] : blocks) {
+    ClearingCell cell;
+    cell.nbytes = size;
+    cell.free = free;
+    cell.evictable = cost.has_value();
+    cell.cost = cost.value_or(0.0);
+    if (move_cost) cell.move_cost = *move_cost;
+    cells.push_back(cell);
+  }
+  const std::optional<Clearing> clearing = ClearingSearch().cheapest(cells, nbytes);
+  if (!clearing) return py::none();
+  std::vector<std::size_t> evicted;
+  for (std::size_t i = clearing->window.first; i <= clearing->window.last; ++i) {
+    if (clearing->evicts(cells[i])) evicted.push_back(i);
+  }
+  return py::make_tuple(clearing->window.first, clearing->window.last, clearing->window.num_infinite,
+                        clearing->window.cost, evicted);
+}
+
 }  // namespace
 
 void bind_simulation(py::module_& module) {
@@ -179,6 +203,10 @@ void bind_simulation(py::module_& module) {
   module.def("cheapest_window", &find_window, py::arg("blocks"), py::arg("nbytes"),
              "The cheapest run of (nbytes, cost or None for a barrier, free) blocks with enough bytes: "
              "(first, last, infinite costs, sum of the others), or None.");
+  module.def(
+      "cheapest_clearing", &find_clearing, py::arg("blocks"), py::arg("nbytes"),
+      "The same where (nbytes, cost or None, cost of a move or None, free) blocks may be moved: (first, "
+      "last, infinite costs, sum of the others, what is evicted), or None.");
 
   py::class_<TraceFacts>(module, "TraceFacts")
       .def_readonly("peak_bytes", &TraceFacts::peak_bytes)

@@ -12,14 +12,10 @@
 #include <cstring>
 #include <string>
 
+#include "clock.h"
+
 namespace remint {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-Nanoseconds since(Clock::time_point started) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - started).count();
-}
 
 // Whether autograd is about to make what comes out of this op the gradient of a leaf.
 bool accumulating() {
@@ -71,6 +67,7 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
     return;
   }
   const Clock::time_point entered = Clock::now();
+  const Nanoseconds elsewhere = replayed_ + engine_->statistics().searching;
   settle();
   if (options_.blocks || recorder_ != nullptr) note_pass();
   const std::size_t first = stack->size() - facts.writes.size();
@@ -116,7 +113,8 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
     recipe = write_recipe(facts, call.keys, *stack, first);
     const Nanoseconds searching = engine_->statistics().searching;
     const Clock::time_point started = Clock::now();
-    bookkeeping_ += std::chrono::duration_cast<std::chrono::nanoseconds>(started - entered).count();
+    bookkeeping_ += std::chrono::duration_cast<std::chrono::nanoseconds>(started - entered).count() -
+                    (replayed_ + searching - elsewhere);
     run_kernel(facts, call, stack, first);
     cost = since(started) - (engine_->statistics().searching - searching);
   } catch (...) {

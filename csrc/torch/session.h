@@ -296,7 +296,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::unique_ptr<SourceLines> source_lines_;
   std::uint32_t source_ = kNone;  // of the op at hand
   Figures final_;
-  Nanoseconds bookkeeping_ = 0;
+  Nanoseconds bookkeeping_ = 0;  // around ops of the program, without replays and searches
+  Nanoseconds replayed_ = 0;     // in kernels that ran again, without searches
   Bytes spilled_ = 0;
   Bytes failed_need_ = 0;  // what was needed at once when something did not fit
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "clock.h"
 #include "session.h"
 
 namespace remint {
@@ -207,7 +208,10 @@ void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
         recipe.local_keys.excluded_ | hidden);
     WorkingFor working(this);
     replaying_ = true;
+    const Nanoseconds searching = engine.statistics().searching;
+    const Clock::time_point started = Clock::now();
     recipe.op->handle.redispatchBoxed(recipe.keys, &stack);
+    replayed_ += since(started) - (engine.statistics().searching - searching);
     replaying_ = nested;
   } catch (...) {
     replaying_ = nested;

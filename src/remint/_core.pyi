@@ -12,6 +12,9 @@ def policy_needs_arena(policy: str) -> bool: ...
 def cheapest_window(
     blocks: list[tuple[int, float | None, bool]], nbytes: int
 ) -> tuple[int, int, int, float] | None: ...
+def cheapest_clearing(
+    blocks: list[tuple[int, float | None, float | None, bool]], nbytes: int
+) -> tuple[int, int, int, float, list[int]] | None: ...
 
 class TraceFacts:
     @property

@@ -96,7 +96,7 @@ def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
     return Attempt(
         size=size,
         fits=True,
-        seconds=data["computed_seconds"] + data["bookkeeping_seconds"],
+        seconds=sum(data[f"{part}_seconds"] for part in ("computed", "rematerialized", "search", "bookkeeping")),
         peak_bytes=data["peak_bytes"],
         slowdown=data["slowdown"],
         num_rematerializations=data["num_rematerializations"],

@@ -131,12 +131,12 @@ class LiveRun:
 
     @property
     def search_seconds(self) -> float:
-        """Real time spent in searches for something to evict."""
+        """Real time spent in making room: searches, evictions, moves."""
         return float(self._figure("search_ns")) * 1e-9
 
     @property
     def bookkeeping_seconds(self) -> float:
-        """Real time spent around the program's ops, rematerialization included."""
+        """Real time spent around the program's ops, without rematerialization and searches."""
         return float(self._figure("bookkeeping_ns")) * 1e-9
 
     @property

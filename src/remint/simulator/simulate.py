@@ -56,8 +56,8 @@ def simulate(
         deallocation: what happens when the program lets go of a tensor.
         inplace: `"ghost"` (arena only, its default) writes in place, `"copy"` makes a fresh storage.
         partition: cheap and expensive bytes at two ends of the arena; by default only with `coop`.
-        moving: where an op finds no room on the arena, move what is resident together and try again (the moves take no
-            simulated time, but are counted); by default only with `coop`.
+        moving: where there is no room on the arena, blocks may also be moved together, as in a real run (the moves take
+            no simulated time, but are counted); by default only with `coop`.
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
