@@ -1,7 +1,7 @@
 """Two networks trained in every way there is to save memory, in one table; then a report. Run by `make demo`.
 
-Each network has a process of its own (measure.py) with one thread; the CPU time of the fastest of five steps counts, so
-that a busy machine changes little.
+Each network has a process of its own (measure.py) with one thread; the CPU time of the fastest of five steps counts,
+and the slowdown is against plain steps that were taken in turns with them, so that a busy machine changes little.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def cells_of(row: Row, plain: Row) -> list[str]:
     return [
         format_bytes(row["peak"]),
         f"{row['seconds'] * 1e3:.0f} ms",
-        f"{row['seconds'] / plain['seconds']:.2f}x",
+        f"{row['seconds'] / row['plain']:.2f}x",
         "yes" if row["digest"] == plain["digest"] else "no",
     ]
 

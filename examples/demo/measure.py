@@ -1,18 +1,21 @@
 """Trains one network in one way after another: a request per line of stdin, an answer per line of stdout, as JSON.
 
-Every way starts from the same weights. The peak is that of an arena that is much too large to evict anything, opened
+Every way starts from the same weights, and takes turns with plain steps of a twin: what others do on the machine makes
+both slower. The peak is that of an arena that is much too large to evict anything, opened
 around one step: it counts every allocation of the step, scratch included, and is the same instrument for every way.
 What was there before (weights, optimizer state) does not count. The budget of remint's own rows is exactly that number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,7 +46,7 @@ def main() -> None:
 def measure(
     model: str, way: str, *, steps: int, budget: int = 0, fraction: float = 1.0, save: str | None = None
 ) -> dict[str, Any]:
-    """Return peak, step time and a digest; `save` gets remint's run or plan.
+    """Return peak, step time, that of plain steps in between, and a digest; `save` gets remint's run or plan.
 
     `budget` is bytes, for remint's ways; `fraction` is torch's activation_memory_budget.
     """
@@ -58,8 +61,30 @@ def measure(
     elif way == "planned":
         # Planned anew each time, and not for long.
         forward = remint.compile(net, budget=budget, time_limit=5, cache=False, progress=False)
+    inside = functools.partial(remint.budget, budget) if way == "online" else contextlib.nullcontext
+    twin, _ = make(model)
+    step, plain_step = _stepper(net, forward, batch), _stepper(twin, twin, batch)
+    seconds, plain_seconds, losses = [], [], []
+    gc.collect()
+    for _ in range(steps):
+        began = time.process_time()
+        plain_step()
+        between = time.process_time()
+        with inside():
+            losses.append(step())
+        plain_seconds.append(between - began)
+        seconds.append(time.process_time() - between)
+    fastest, plain = min(seconds), min(seconds if way == "plain" else plain_seconds)
+    answer = {"status": "ok", "seconds": fastest, "plain": plain, "digest": _digest(net, losses)}
+    with inside(blocks=True, source_lines=True) if way == "online" else remint.budget(_ROOM) as run:
+        step()
+    if save is not None:
+        (forward.remint_plan[0] if way == "planned" else run.finished()).save(save)
+    return answer | {"peak": run.peak_bytes}
+
+
+def _stepper(net: torch.nn.Module, forward: Any, batch: tuple[Any, ...]) -> Callable[[], float]:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    inside = functools.partial(remint.budget, budget) if way == "online" else None
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
@@ -68,22 +93,7 @@ def measure(
         optimizer.step()
         return float(loss.detach())
 
-    times, losses = [], []
-    gc.collect()
-    for _ in range(steps):
-        began = time.process_time()
-        if inside is None:
-            losses.append(step())
-        else:
-            with inside():
-                losses.append(step())
-        times.append(time.process_time() - began)
-    answer = {"status": "ok", "seconds": min(times), "digest": _digest(net, losses)}
-    with remint.budget(_ROOM) if inside is None else inside(blocks=True, source_lines=True) as run:
-        step()
-    if save is not None:
-        (forward.remint_plan[0] if way == "planned" else run.finished()).save(save)
-    return answer | {"peak": run.peak_bytes}
+    return step
 
 
 def _blocks(block: torch.nn.Module, *args: torch.Tensor) -> torch.Tensor:
