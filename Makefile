@@ -9,7 +9,7 @@ SANITIZED := build/sanitized
 ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
   LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" $(BIN)/python
 
-.PHONY: setup demo test check format bench sanitize clean
+.PHONY: setup demo test test-everything check format bench sanitize clean
 
 setup: $(VENV)/installed
 
@@ -29,6 +29,10 @@ demo: setup
 
 test: setup sanitize
 	$(BIN)/python -m pytest
+
+# Every model at every budget, with both policies and both optimizers; every sample of PyTorch's operator database.
+test-everything: setup
+	$(BIN)/python -m pytest --everything tests/online/test_bits.py tests/online/test_chaos.py
 
 check: setup
 	$(BIN)/ruff check .

@@ -11,10 +11,12 @@ threads are not touched by a budget. What is given is the median of the ratios o
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import torch
 from torch import nn
@@ -22,20 +24,22 @@ from torch import nn
 import remint
 import report
 import workloads
-from remint.online import LiveRun
 
 PERCENT = (90, 80, 70, 60, 50, 40, 30, 20)
 POLICIES = ("coop", "dtr-eq", "lru")
 MIB = 2**20
 # A policy that takes more than this many times the plain time is not said to train.
 PATIENCE = 10.0
+PIPES = multiprocessing.get_context("fork")
 
 
 @dataclass
 class Measured:
     ratio: float  # to the plain step
-    run: LiveRun
     share: float  # of the step that went into search and bookkeeping
+    peak: int
+    fragmentation: float
+    num_rematerializations: int
 
 
 class Workload:
@@ -46,7 +50,6 @@ class Workload:
         self.plain, self.inputs = workloads.make(name)
         self.twin, _ = workloads.make(name)  # for plain steps beside those in a budget
         self.regions, _ = workloads.make(name, regions=True)
-        self.outside = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
         self.plain_seconds = min(self.step(self.plain) for _ in range(3))
 
     def step(self, net: nn.Module) -> float:
@@ -58,30 +61,51 @@ class Workload:
     def turns(self, net: nn.Module, rounds: int) -> tuple[float, float]:
         """Return the median ratio of `net`'s step to the plain one, and the seconds of the former in all."""
         ratios, seconds = [], []
-        for turn in range(rounds + 1):
-            plain = self.outside.submit(self.step, self.twin).result()
-            seconds.append(self.step(net))
-            if turn > 0:  # the first step allocates gradients and warms up
-                ratios.append(seconds[-1] / plain)
-            elif seconds[-1] > PATIENCE * plain:
-                raise TimeoutError
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as outside:
+            for turn in range(rounds + 1):
+                plain = outside.submit(self.step, self.twin).result()
+                seconds.append(self.step(net))
+                if turn > 0:  # the first step allocates gradients and warms up
+                    ratios.append(seconds[-1] / plain)
         return statistics.median(ratios), sum(seconds)
 
     def budgeted(self, budget: int | str, policy: str, rounds: int, *, regions: bool = False) -> Measured:
+        """Measure in a process of its own: one that takes more than PATIENCE can be stopped only from outside."""
+        theirs, ours = PIPES.Pipe(duplex=False)
+        child = PIPES.Process(target=self._measure, args=(ours, budget, policy, rounds, regions))
+        child.start()
+        ours.close()
+        try:
+            # Others may keep the machine busy: what is counted is CPU time, what is waited for is not.
+            if not theirs.poll(4 * PATIENCE * (rounds + 1) * self.plain_seconds):
+                raise TimeoutError
+            found = theirs.recv()
+        finally:
+            child.kill()
+            child.join()
+        if isinstance(found, Exception):
+            raise found
+        if found.ratio > PATIENCE:
+            raise TimeoutError
+        return found
+
+    def _measure(self, pipe: Connection, budget: int | str, policy: str, rounds: int, regions: bool) -> None:
         net = self.regions if regions else self.plain
         net.zero_grad(set_to_none=True)
-        with remint.budget(budget, policy=policy) as run:
-            ratio, seconds = self.turns(net, rounds)
-            share = (run.search_seconds + run.bookkeeping_seconds) / seconds
-        net.zero_grad(set_to_none=True)
-        return Measured(ratio, run, share)
+        try:
+            with remint.budget(budget, policy=policy) as run:
+                ratio, seconds = self.turns(net, rounds)
+                share = (run.search_seconds + run.bookkeeping_seconds) / seconds
+                found = Measured(ratio, share, run.peak_bytes, run.fragmentation, run.num_rematerializations)
+            pipe.send(found)
+        except remint.BudgetError as error:
+            pipe.send(remint.BudgetError(str(error)))
 
 
 def row(name: str, label: str, policy: str, found: Measured) -> list[str]:
-    run = found.run
     return [
-        name, label, policy, f"{run.peak_bytes / MIB:.1f}", f"{found.ratio:.3f}", f"{found.share:.1%}",
-        f"{run.fragmentation:.1%}", f"{run.num_rematerializations}",
+        name, label, policy, f"{found.peak / MIB:.1f}", f"{found.ratio:.3f}", f"{found.share:.1%}",
+        f"{found.fragmentation:.1%}", f"{found.num_rematerializations}",
     ]  # fmt: skip
 
 
@@ -94,10 +118,10 @@ def curve(name: str, rounds: int, *, free_only: bool) -> list[list[str]]:
     rows = [row(name, "no pressure", "coop", free)]
     if free_only:
         return rows
-    by_hand = workload.budgeted("8GiB", "coop", 1, regions=True).run.peak_bytes
+    by_hand = workload.budgeted("8GiB", "coop", 1, regions=True).peak
     ratio, _ = workload.turns(workload.regions, rounds)
     rows.append([name, "checkpoint per block", "-", f"{by_hand / MIB:.1f}", f"{ratio:.3f}", "", "", ""])
-    peak = free.run.peak_bytes
+    peak = free.peak
     points = [("checkpoint's peak", by_hand), *((f"{percent}%", peak * percent // 100) for percent in PERCENT)]
     for policy in POLICIES:
         for label, budget in points:
@@ -114,7 +138,7 @@ def curve(name: str, rounds: int, *, free_only: bool) -> list[list[str]]:
 def smallest(name: str) -> list[list[str]]:
     """Bisect for the smallest budget, in percent of the peak, at which a step takes no more than PATIENCE."""
     workload = Workload(name)
-    peak = workload.budgeted("8GiB", "coop", 1).run.peak_bytes
+    peak = workload.budgeted("8GiB", "coop", 1).peak
     rows = []
     for policy in POLICIES:
         low, high = 0, 100

@@ -109,6 +109,7 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   }
   let_go_of_unlocked_constants();
   Nanoseconds cost = 0;
+  Clock::time_point left;
   try {
     recipe = write_recipe(facts, call.keys, *stack, first);
     const Nanoseconds searching = engine_->statistics().searching;
@@ -116,12 +117,13 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
     bookkeeping_ += std::chrono::duration_cast<std::chrono::nanoseconds>(started - entered).count() -
                     (replayed_ + searching - elsewhere);
     run_kernel(facts, call, stack, first);
-    cost = since(started) - (engine_->statistics().searching - searching);
+    left = Clock::now();
+    cost = std::chrono::duration_cast<std::chrono::nanoseconds>(left - started).count() -
+           (engine_->statistics().searching - searching);
   } catch (...) {
     after_failure(facts, std::move(recipe));
     throw;
   }
-  const Clock::time_point left = Clock::now();
   if (next_cost_ < given_costs_.size()) {
     cost = given_costs_[next_cost_++].cost;
   } else if (options_.record) {

@@ -126,12 +126,11 @@ void Session::settle() {
 // may have the same ids.
 void Session::forget_dropped() {
   while (!dropped_.storages.empty() || !dropped_.ops.empty()) {
-    std::vector<StorageId> storages;
-    std::vector<std::uint64_t> ops;
-    storages.swap(dropped_.storages);
-    ops.swap(dropped_.ops);
+    // What is let go of below can drop more; the vectors are used again, because this happens after every op.
+    Records::Dropped dropped = std::move(forgetting_);
+    std::swap(dropped, dropped_);
     std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone;
-    for (StorageId id : storages) {
+    for (StorageId id : dropped.storages) {
       if (id < holders_.size()) holders_[id] = nullptr;
       auto kept = kept_.find(id);
       if (kept == kept_.end()) continue;
@@ -141,7 +140,11 @@ void Session::forget_dropped() {
       gone.push_back(std::move(kept->second.storage));
       kept_.erase(kept);
     }
-    for (std::uint64_t tag : ops) delete reinterpret_cast<Recipe*>(tag);
+    for (std::uint64_t tag : dropped.ops) delete reinterpret_cast<Recipe*>(tag);
+    gone.clear();
+    dropped.storages.clear();
+    dropped.ops.clear();
+    forgetting_ = std::move(dropped);
   }
 }
 

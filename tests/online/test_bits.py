@@ -1,6 +1,7 @@
 """Losses, gradients, buffers, parameters and optimizer state are the same bits with and without a budget."""
 
 import functools
+import itertools
 
 import pytest
 from models import CASES, TRANSFORMERS
@@ -33,10 +34,19 @@ def test_without_pressure(name):
     assert peak(name, "adam") > 0
 
 
-@pytest.mark.parametrize(("policy", "percent"), [("coop", 70), ("coop", 50), ("dtr-eq", 50)])
+USUALLY = [("coop", "adam", 70), ("coop", "adam", 50), ("coop", "sgd", 35), ("dtr-eq", "sgd", 50)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "percent" in metafunc.fixturenames:
+        cells = USUALLY
+        if metafunc.config.getoption("everything"):
+            cells = list(itertools.product(["coop", "dtr-eq"], ["adam", "sgd"], [70, 50, 35]))
+        metafunc.parametrize(("policy", "optimizer", "percent"), cells)
+
+
 @pytest.mark.parametrize("name", ALL)
-def test_under_pressure(name, percent, policy):
-    optimizer = {"coop": "adam", "dtr-eq": "sgd"}[policy]
+def test_under_pressure(name, policy, optimizer, percent):
     budget = peak(name, optimizer) * percent // 100
     found = train(case(name), optimizer=optimizer, budget=budget, policy=policy)
     assert_same_bits(plain(name, optimizer), found)
