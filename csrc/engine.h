@@ -284,6 +284,7 @@ class Engine {
   void move_if_cheap(Bytes nbytes);
   void move_together(Bytes from, Bytes to, bool locked);
   void let_go(StorageId id);
+  void evict_if_idle(StorageId id);
   void collect(StorageId id);
   void pin_storage(StorageId id);
   void forget_recipe(ValueId value);

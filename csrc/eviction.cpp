@@ -22,7 +22,26 @@ void Engine::unlock(StorageId id) {
   if (options_.deallocation == Deallocation::kBanish ||
       (!options_.reference && (late || records_.dead(id)))) {
     let_go(id);
+  } else {
+    evict_if_idle(id);
   }
+}
+
+// What was made again on the way to something else goes as soon as nothing waits for it, as it went when the
+// program let go of it: otherwise it would look as if it had just been used.
+void Engine::evict_if_idle(StorageId id) {
+  const Storage& s = records_.storage(id);
+  if (options_.reference || options_.deallocation != Deallocation::kEager) return;
+  if (s.references > 0 || s.locks > 0 || !s.resident || s.pinned) return;
+  bool waited_for = false;
+  for (ValueId value : s.values) {
+    for (const Value::Reader& reader : records_.value(value).readers) {
+      for (ValueId output : records_.op(reader.op).outputs) {
+        if (output != kNone && records_.value(output).storage != id && !defined(output)) waited_for = true;
+      }
+    }
+  }
+  if (!waited_for) evict(id, BlockChange::kLetGo);
 }
 
 void Engine::join_pool(StorageId id) {
