@@ -56,7 +56,6 @@ bench: setup
 	$(BIN)/python benchmarks/largest_input.py
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py
-	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/online.py --free gpt unet $(if $(FULL),gpt2 resnet)
 	$(BIN)/python benchmarks/online.py gpt unet
 	$(if $(FULL),$(BIN)/python benchmarks/online.py --smallest gpt unet)

@@ -11,13 +11,21 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "dtr"
 
 def all_traces() -> dict[str, Trace]:
     """Return every trace by name."""
-    traces = {}
-    if DATA.is_dir():
-        for name in ("resnet32", "transformer", "unet", "lstm"):
-            traces[f"{name} (DTR)"] = Trace.from_dtr_log(DATA / f"{name}.log.gz")
-    else:
-        print(f"no DTR traces at {DATA}: generated ones only\n")
-    return traces | {
+    return dtr_traces() | generated_traces()
+
+
+def dtr_traces() -> dict[str, Trace]:
+    """Return the traces of DTR's authors, if they are there."""
+    if not DATA.is_dir():
+        print(f"no DTR traces at {DATA}: others only\n")
+        return {}
+    names = ("resnet32", "transformer", "unet", "lstm")
+    return {f"{name} (DTR)": Trace.from_dtr_log(DATA / f"{name}.log.gz") for name in names}
+
+
+def generated_traces() -> dict[str, Trace]:
+    """Return one trace of every generator."""
+    return {
         "chain": generators.chain(64),
         "residual": generators.residual(24),
         "unet": generators.unet(5),

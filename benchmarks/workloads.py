@@ -1,4 +1,4 @@
-"""What the runtime and its peers are measured on: the GPT and the UNet of the peers' table, GPT-2 and a ResNet.
+"""What the runtime and its peers are measured on: a GPT and a U-Net, GPT-2 and a ResNet.
 
 `make(name)` gives a module and its inputs; the module returns the loss. With `regions=True` every block is wrapped in
 `torch.utils.checkpoint`, as its users do by hand.

@@ -121,7 +121,7 @@ enum class BlockChange : char {
   kMade = 'C',     // it holds a storage from now on
   kPinned = 'P',   // its storage is never evicted from now on
   kEvicted = 'E',  // its storage was evicted to make room
-  kLetGo = 'L',    // the program let go of its storage, which recipes still need
+  kLetGo = 'L',    // the program let go of its storage, evicted or not, which recipes still need
   kDropped = 'D',  // its storage is gone for good; also one that has no block any more (0 bytes)
   kGhost = 'G',    // an op in place took the bytes over
   kMoved = 'M',    // to this address

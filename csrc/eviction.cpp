@@ -311,6 +311,8 @@ void Engine::let_go(StorageId id) {
         collect(id);
       } else if (s.resident && !s.pinned) {
         evict(id, BlockChange::kLetGo);
+      } else if (!s.resident) {
+        note_block(BlockChange::kLetGo, id);
       } else if (!options_.reference && s.pinned && s.nbytes > 0) {
         retire_storage(id, s.nbytes);
       }

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from remint.trace import Call, Constant, Mutate, Release, Trace, View
+from remint.trace import Trace
+from remint.trace_events import Call, Constant, Mutate, Release, View
 
 POLICIES = ("dtr", "dtr-eq", "dtr-local", "lru", "size", "msps")
 

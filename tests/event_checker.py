@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from remint.trace import Call, Constant, Mutate, Release, Trace, View
+from remint.trace import Trace
+from remint.trace_events import Call, Constant, Mutate, Release, View
 
 
 @dataclass(eq=False)

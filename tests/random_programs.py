@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 
-from remint.trace import Trace, TraceBuilder
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
 
 
 def random_program(

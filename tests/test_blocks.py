@@ -96,3 +96,25 @@ def test_bytes_of_no_op_are_seen_until_the_end() -> None:
     assert (gone.address, gone.ending) == (0, "given back")
     assert (kept.address, kept.nbytes, kept.ending) == (64, 128, "end")
     assert log.memory().resident.tolist()[-1] == 128
+
+
+def test_what_the_program_let_go_of_is_not_missing() -> None:
+    builder = TraceBuilder()
+    weight = builder.constant(64)
+    (a,) = builder.call("a", [weight], [512], 1.0)
+    (b,) = builder.call("b", [a], [512], 1.0)
+    (c,) = builder.call("c", [b], [512], 1.0)
+    (d,) = builder.call("d", [c], [512], 1.0)  # evicts a
+    builder.release(a)
+    (e,) = builder.call("e", [d], [512], 1.0)  # evicts b
+    builder.release(c)
+    builder.release(d)
+    builder.call("f", [b], [0], 1.0)  # a and then b again
+    builder.release(e)
+    run = simulate(builder.build(), budget=3 * 512 + 64, policy="lru", memory="arena", blocks=True)
+    assert run.status == "ok"
+    names = [label.name for label in run.blocks.labels]
+    gone = [(names[r.label], r.ending) for r in run.blocks.rectangles() if r.kind == "evicted"]
+    assert gone[0] == ("a", "let go")
+    assert [name for name, _ in gone].count("a") == 1
+    assert ("b", "made again") in gone

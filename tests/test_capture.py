@@ -91,6 +91,18 @@ def test_source_lines_lead_to_the_model():
     assert "test_capture.py" in convolution.source
 
 
+def test_sources_name_the_module():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Sequential(nn.Tanh(), nn.Linear(16, 16)))
+    graph = remint.capture(model, (torch.randn(2, 16),), loss=torch.sum, costs="estimate")
+    sources = {}
+    for op in graph.ops:
+        sources.setdefault(op.name.rstrip("_0123456789"), []).append(op.source.partition(" at ")[0])
+    assert sources["addmm"] == ["Sequential.0", "Sequential.1.1"]
+    assert sources["tanh"] == ["Sequential.1.0"]
+    assert "Sequential" not in "".join(sources["sum"][:1]), "the loss is outside of the model"
+    assert "backward of Sequential.1.0" in {source for found in sources.values() for source in found}
+
+
 def test_a_loss_must_be_scalar():
     model, args = example()
     with pytest.raises(ValueError, match="needs a scalar loss"):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from remint.errors import TraceError
-from remint.trace import Call, Constant, Event, Mark, Mutate, Release, Trace, View
+from remint.trace import Trace
+from remint.trace_events import Call, Constant, Event, Mark, Mutate, Release, View
 from trace_oracle import trace_facts
 
 DTR = Path(__file__).parents[2] / "shared" / "dtr"

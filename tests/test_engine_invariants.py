@@ -12,7 +12,8 @@ import remint
 from event_checker import EventChecker, needed_values
 from random_programs import random_program
 from remint import _core, generators
-from remint.trace import Trace, TraceBuilder
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
 from trace_strategies import traces
 
 pytestmark = pytest.mark.core

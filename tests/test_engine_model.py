@@ -13,7 +13,8 @@ import remint
 from dtr_model import POLICIES, Model
 from random_programs import random_program
 from remint import generators
-from remint.trace import Call, Trace, View
+from remint.trace import Trace
+from remint.trace_events import Call, View
 from test_dtr_reference import (
     needs_reference,
     reference_rows,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import remint.generators
 from remint.generators import chain, random_dag, residual, rnn, tree, unet
-from remint.trace import Call, Constant, Event, Mark, Mutate, Release, Trace, View
+from remint.trace import Trace
+from remint.trace_events import Call, Constant, Event, Mark, Mutate, Release, View
 from trace_oracle import trace_facts
 
 GENERATORS: list[Callable[..., Trace]] = [chain, residual, unet, tree, rnn, random_dag]

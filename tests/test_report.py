@@ -59,6 +59,26 @@ def test_a_live_run_has_a_report(tmp_path: Path) -> None:
     assert data["line"]["resident"]
     assert max(data["line"]["resident"]) <= 2**20
     assert data["again"]
+    assert "rects" not in data
+
+
+def test_a_live_run_has_its_arena_and_modules(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from remint.online import budget
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    with budget("1MiB", blocks=True, source_lines=True) as run:
+        model(torch.randn(512, 64)).square().mean().backward()
+    run.report(tmp_path / "run.html")
+    (data,) = embedded(tmp_path / "run.html")["runs"]
+    assert data["marks"][0][1] == "backward"
+    rects = data["rects"]
+    assert {"first", "again", "evicted"} <= set(rects["kind"])
+    assert max(a + n for a, n in zip(rects["address"], rects["nbytes"], strict=True)) <= 2**20
+    _, _, _, _, why, module, line = next(row for row in data["again"] if row[0] == "aten::addmm")
+    assert why
+    assert module in {f"Sequential.{k}" for k in range(8)}
+    assert line.startswith(f"{__file__}:")
 
 
 @pytest.mark.parametrize(

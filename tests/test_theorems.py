@@ -13,7 +13,8 @@ import pytest
 
 import remint
 from remint import generators
-from remint.trace import Trace, TraceBuilder
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
 
 
 def total_ops(n: int, policy: str, deallocation: str) -> int:

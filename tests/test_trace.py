@@ -15,7 +15,9 @@ from hypothesis import given
 import remint.trace
 import remint.trace_file
 from remint.errors import TraceError
-from remint.trace import Call, Constant, Mark, Mutate, Release, Trace, TraceBuilder, View
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
+from remint.trace_events import Call, Constant, Mark, Mutate, Release, View
 from trace_oracle import trace_facts
 from trace_strategies import traces
 

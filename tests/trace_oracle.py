@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remint.trace import Call, Constant, Mutate, Release, Trace, View
+from remint.trace import Trace
+from remint.trace_events import Call, Constant, Mutate, Release, View
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "bindings.h"
+#include "block_columns.h"
 #include "clearing.h"
 #include "simulation.h"
 #include "window.h"
@@ -125,22 +126,7 @@ class PySimulation {
   }
 
   // The columns of the block log: seconds, changes, storages (-1: none), root tensors, addresses, bytes.
-  py::tuple block_log() const {
-    const auto size = static_cast<py::ssize_t>(block_log_.size());
-    py::array_t<double> seconds(size);
-    std::string changes(block_log_.size(), ' ');
-    py::array_t<std::int64_t> storages(size), tags(size), addresses(size), nbytes(size);
-    for (std::size_t i = 0; i < block_log_.size(); ++i) {
-      const BlockEvent& event = block_log_[i];
-      seconds.mutable_data()[i] = static_cast<double>(event.time - 1) * 1e-9;
-      changes[i] = static_cast<char>(event.change);
-      storages.mutable_data()[i] = event.storage == kNone ? -1 : static_cast<std::int64_t>(event.storage);
-      tags.mutable_data()[i] = static_cast<std::int64_t>(event.tag);
-      addresses.mutable_data()[i] = event.address;
-      nbytes.mutable_data()[i] = event.nbytes;
-    }
-    return py::make_tuple(seconds, changes, storages, tags, addresses, nbytes);
-  }
+  py::tuple block_log() const { return block_columns(block_log_); }
 
   // (address, bytes, root tensor) of every storage that has an address.
   std::vector<std::tuple<Bytes, Bytes, std::uint64_t>> blocks() {

@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "bindings/block_columns.h"
 #include "session.h"
 
 namespace py = pybind11;
@@ -63,7 +64,7 @@ auto without_gil(Get&& get) {
 class PySession {
  public:
   PySession(Bytes budget, const std::string& policy, bool partition, double ignore_small, bool sample,
-            std::uint64_t seed, bool chaos, bool spill, bool timeline, bool events, bool record,
+            std::uint64_t seed, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
             bool source_lines, bool check) {
     SessionOptions options;
     options.budget = budget;
@@ -76,6 +77,7 @@ class PySession {
     options.spill = spill;
     options.timeline = timeline;
     options.events = events;
+    options.blocks = blocks;
     options.record = record;
     options.source_lines = source_lines;
     options.check = check;
@@ -135,7 +137,11 @@ class PySession {
   py::list by_operator() {
     py::list rows;
     for (const OperatorStatistics& row : without_gil([&] { return session_->by_operator(); })) {
-      rows.append(py::make_tuple(row.op->name, row.source, row.num_rematerializations, row.rematerialized));
+      std::vector<std::pair<std::string, std::uint64_t>> needed_by;
+      for (const auto& [op, times] : row.needed_by)
+        needed_by.emplace_back(op == nullptr ? "" : op->name, times);
+      rows.append(py::make_tuple(row.op->name, row.place.line, row.place.module, row.num_rematerializations,
+                                 row.rematerialized, needed_by));
     }
     return rows;
   }
@@ -148,6 +154,20 @@ class PySession {
       text += ';';
     }
     return text;
+  }
+
+  // What became of every block, as columns; the first number, the name and the source of every maker; marks.
+  py::tuple block_log() {
+    const Session::BlockLog log = without_gil([&] { return session_->block_log(); });
+    std::vector<std::uint64_t> firsts;
+    std::vector<std::pair<std::string, std::string>> makers;
+    for (const Session::Maker& maker : log.makers) {
+      firsts.push_back(maker.first_number);
+      makers.emplace_back(maker.op == nullptr ? "memory" : maker.op->name,
+                          maker.source == kNone ? "" : session_->source_lines()->place(maker.source).text());
+    }
+    return py::make_tuple(block_columns(log.events), array_of(firsts), makers,
+                          std::vector<std::string>(std::begin(Session::kMarks), std::end(Session::kMarks)));
   }
 
   // The columns of what was recorded, by the names of those of a trace.
@@ -228,10 +248,10 @@ PYBIND11_MODULE(_torch, module) {
 
   py::class_<PySession>(module, "Session")
       .def(py::init<Bytes, const std::string&, bool, double, bool, std::uint64_t, bool, bool, bool, bool,
-                    bool, bool, bool>(),
+                    bool, bool, bool, bool>(),
            py::kw_only(), py::arg("budget"), py::arg("policy"), py::arg("partition"), py::arg("ignore_small"),
            py::arg("sample"), py::arg("seed"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
-           py::arg("events"), py::arg("record"), py::arg("source_lines"), py::arg("check"))
+           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("check"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)
@@ -240,11 +260,13 @@ PYBIND11_MODULE(_torch, module) {
       .def("by_operator", &PySession::by_operator)
       .def("timeline", &PySession::timeline)
       .def("events", &PySession::events)
+      .def("block_log", &PySession::block_log)
       .def("recorded", &PySession::recorded)
       .def("pinned_by", &PySession::pinned_by)
       .def("check", &PySession::check)
       .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"), py::arg("nbytes"));
 
+  module.def("enter_module", &SourceLines::enter_module, py::arg("path"));
   module.def("inside", [] { return current_session() != nullptr; });
   // Whether this thread's operator calls go unseen from now on; returns whether they did before.
   module.def(

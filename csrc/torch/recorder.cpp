@@ -10,11 +10,20 @@ void Recorder::end_event(EventKind kind) {
   columns_.out_offsets.push_back(static_cast<std::int64_t>(columns_.nbytes.size()));
   columns_.request_offsets.push_back(static_cast<std::int64_t>(columns_.request_bytes.size()));
   if (columns_.nanoseconds.size() == columns_.kinds.size()) return;
-  // Not an op.
-  columns_.nanoseconds.push_back(0);
-  columns_.signatures.push_back(0);
-  columns_.names.push_back(-1);
-  columns_.sources.push_back(-1);
+  note_op(0, 0, -1, -1);  // it was none
+}
+
+void Recorder::note_op(Nanoseconds cost, std::uint64_t signature, std::int32_t name, std::int32_t source) {
+  columns_.nanoseconds.push_back(cost);
+  columns_.signatures.push_back(signature);
+  columns_.names.push_back(name);
+  columns_.sources.push_back(source);
+}
+
+void Recorder::mark(const std::string& name) {
+  note_op(0, 0, static_cast<std::int32_t>(names_.size()), -1);
+  names_.push_back(name);
+  end_event(EventKind::kMark);
 }
 
 void Recorder::constant(Bytes nbytes, std::int32_t where) {
@@ -86,10 +95,7 @@ void Recorder::op(const Operator& op, Nanoseconds cost, std::uint64_t signature,
   outputs_.clear();
   auto [name, is_new] = name_of_.try_emplace(&op, static_cast<std::int32_t>(names_.size()));
   if (is_new) names_.push_back(op.name);
-  columns_.nanoseconds.push_back(cost);
-  columns_.signatures.push_back(signature);
-  columns_.names.push_back(name->second);
-  columns_.sources.push_back(static_cast<std::int32_t>(source));
+  note_op(cost, signature, name->second, static_cast<std::int32_t>(source));
   end_event(writes ? EventKind::kMutate : EventKind::kCall);
 }
 

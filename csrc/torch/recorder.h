@@ -37,6 +37,9 @@ class Recorder {
   // A release, a pin and the like.
   void about(EventKind kind, std::uint64_t tensor);
 
+  // The program passes a point with a name.
+  void mark(const std::string& name);
+
   // What the kernel that is running asks for and gives back, by offset in the arena.
   void begin_requests();
   void request(Bytes offset, Bytes nbytes);
@@ -60,6 +63,7 @@ class Recorder {
   };
 
   void end_event(EventKind kind);
+  void note_op(Nanoseconds cost, std::uint64_t signature, std::int32_t name, std::int32_t source);
 
   Columns columns_;
   // Of the op at hand: other events can come between its parts.

@@ -69,6 +69,7 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   const Clock::time_point entered = Clock::now();
   const Nanoseconds elsewhere = replayed_ + engine_->statistics().searching;
   settle();
+  if (options_.blocks || recorder_ != nullptr) note_pass();
   const std::size_t first = stack->size() - facts.writes.size();
   // Whatever happens, no op is left running.
   struct Busy {
@@ -232,6 +233,7 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
   }
   if (recipe == nullptr) description_.clear();
   if (recorder_ != nullptr) record_arguments(recipe != nullptr);
+  note_maker(&op);
   for (Output& output : description_.outputs) output.tag = next_number_++;
   description_.cost = cost;
   description_.tag = reinterpret_cast<std::uintptr_t>(recipe.get());
@@ -263,6 +265,7 @@ Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const 
     }
   }
   keep_running(blocks_);
+  note_maker(nullptr);
   forget_dropped();
   const bool recorded = !description_.outputs.empty();
   if (recorder_ != nullptr) recorder_->op(op, cost, signature, source_);
@@ -320,7 +323,9 @@ void Session::after_failure(const Operator& op, std::unique_ptr<Recipe> recipe) 
   }
   forget_dropped();
   if (recorder_ != nullptr) record_arguments(true);
+  note_maker(&op);
   for (Output& output : description_.outputs) output.tag = next_number_++;
+  note_maker(nullptr);
   if (recorder_ != nullptr) recorder_->op(op, 1, 0, source_);
   recording_op_ = false;
   if (next_cost_ < given_costs_.size()) ++next_cost_;

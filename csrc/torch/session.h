@@ -74,6 +74,7 @@ struct SessionOptions {
   bool spill = false;
   bool timeline = false;
   bool events = false;
+  bool blocks = false;        // keep what becomes of every block
   bool record = false;        // take notes of the op stream
   bool source_lines = false;  // know the line of the program that each op came from
   bool check = false;
@@ -82,9 +83,11 @@ struct SessionOptions {
 // What was rematerialized, by the operator that did it and the line it came from.
 struct OperatorStatistics {
   const Operator* op = nullptr;
-  std::string source;
+  SourceLines::Place place;
   std::uint64_t num_rematerializations = 0;
   Nanoseconds rematerialized = 0;
+  // By the op of the program that needed it; null: a read, or the end.
+  std::map<const Operator*, std::uint64_t> needed_by;
 };
 
 class Session final : public Device, public std::enable_shared_from_this<Session> {
@@ -133,6 +136,20 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::vector<OperatorStatistics> by_operator();
   std::vector<Sample> timeline();
   std::vector<Event> events();
+  // From this number on, tensors were made by this op (null: by none), which came from this line.
+  struct Maker {
+    std::uint64_t first_number;
+    const Operator* op;
+    std::uint32_t source;
+  };
+  // What became of every block, and who made the tensors that its tags are the numbers of. The tag of a mark
+  // is its place in `kMarks`.
+  struct BlockLog {
+    std::vector<BlockEvent> events;
+    std::vector<Maker> makers;
+  };
+  static constexpr const char* kMarks[] = {"backward", "end of backward"};
+  BlockLog block_log();
   // What was recorded; null if nothing was to be.
   const Recorder* recorder() const { return recorder_.get(); }
   const SourceLines* source_lines() const { return source_lines_.get(); }
@@ -200,6 +217,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   Bytes commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
                std::size_t first, Nanoseconds cost, std::uint64_t signature);
   void record_arguments(bool recorded);
+  void note_pass();
+  void note_maker(const Operator* op);
   void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
   void hold_written(const Operator& op);
   void pin_gradients(const torch::jit::Stack& stack, std::size_t first);
@@ -270,6 +289,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::map<std::pair<const Operator*, std::uint32_t>, OperatorStatistics> by_operator_;
   std::vector<Sample> timeline_;
   std::vector<Event> events_;
+  BlockLog block_log_;
+  bool backward_ = false;          // the last op was part of a backward pass; only known where it is noted
   std::uint64_t next_number_ = 0;  // of the next tensor: the tag of its value
   std::unique_ptr<Recorder> recorder_;
   bool recording_op_ = false;  // the op at hand is to be recorded

@@ -246,6 +246,7 @@ void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
   OperatorStatistics& statistics = by_operator_[{recipe.op, recipe.source}];
   ++statistics.num_rematerializations;
   statistics.rematerialized += op.cost;
+  ++statistics.needed_by[current_];
 }
 
 void Session::warn_of_spilling() {

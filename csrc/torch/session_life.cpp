@@ -40,6 +40,8 @@ Session::Session(const SessionOptions& options) : options_(options) {
                                      *this);
   engine_->note_dropped(&dropped_);
   engine_->observe(options.events ? &events_ : nullptr, options.timeline ? &timeline_ : nullptr);
+  if (options.blocks) engine_->observe_blocks(&block_log_.events);
+  note_maker(nullptr);
   if (options.record) recorder_ = std::make_unique<Recorder>();
   if (options.source_lines) source_lines_ = std::make_unique<SourceLines>();
 }

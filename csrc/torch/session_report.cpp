@@ -40,7 +40,7 @@ std::vector<OperatorStatistics> Session::by_operator() {
   for (const auto& [key, statistics] : by_operator_) {
     rows.push_back(statistics);
     rows.back().op = key.first;
-    if (key.second != kNone) rows.back().source = source_lines_->text(key.second);
+    if (key.second != kNone) rows.back().place = source_lines_->place(key.second);
   }
   return rows;
 }

@@ -31,11 +31,23 @@ std::string file_of(PyCodeObject* code) {
   return file;
 }
 
+thread_local std::string current_module;
+
 }  // namespace
 
-std::uint32_t SourceLines::number_of(const std::string& text) {
-  auto [found, is_new] = numbers_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
-  if (is_new) texts_.push_back(text);
+void SourceLines::enter_module(const std::string& path) {
+  current_module = path;
+}
+
+std::vector<std::string> SourceLines::texts() const {
+  std::vector<std::string> texts;
+  for (const Place& place : places_) texts.push_back(place.text());
+  return texts;
+}
+
+std::uint32_t SourceLines::number_of(const Place& place) {
+  auto [found, is_new] = numbers_.try_emplace(place.text(), static_cast<std::uint32_t>(places_.size()));
+  if (is_new) places_.push_back(place);
   return found->second;
 }
 
@@ -52,7 +64,7 @@ std::uint32_t SourceLines::python_line() {
       Py_DECREF(code);
     }
     if (!known->second.empty()) {
-      return number_of(known->second + ":" + std::to_string(PyFrame_GetLineNumber(at)));
+      return number_of({known->second + ":" + std::to_string(PyFrame_GetLineNumber(at)), current_module});
     }
     frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(at)));
   }
@@ -64,7 +76,7 @@ std::uint32_t SourceLines::current() {
   if (const auto node = torch::autograd::get_current_node()) {
     const std::uint64_t number = node->sequence_nr() - first_node_;
     if (number < of_node_.size() && of_node_[number] != kNone) return of_node_[number];
-    return number_of(node->name());
+    return number_of({node->name(), ""});
   }
   const std::uint32_t line = python_line();
   // If this op has a node, it is the last one that was made. Ops without one leave those of others alone.

@@ -1,73 +1,91 @@
-"""One network trained in one way, in a process of its own: prints peak, step time and a digest as one line of JSON.
+"""Trains one network in one way after another: a request per line of stdin, an answer per line of stdout, as JSON.
 
-The peak is the most that one step has from PyTorch's allocator at once, scratch included; for the online way, which
-brings an allocator of its own, it is the most that is in use there. What was there before (weights, optimizer state)
-does not count. The budget of remint's own rows is exactly that number.
+Every way starts from the same weights, and takes turns with plain steps of a twin: what others do on the machine makes
+both slower. The peak is the most that one step has from PyTorch's allocator at once, scratch included; for the online
+way, which brings an allocator of its own, it is the most that is in use there. What was there before (weights,
+optimizer state) does not count. The budget of remint's own rows is exactly that number.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import functools
+import gc
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch._dynamo
 import torch._functorch.config
 import torch.utils.checkpoint
 from models import directly, make
 
 import remint
 
+WAYS = ("plain", "torch-blocks", "torch-budget", "online", "planned")
+
 
 def main() -> None:
-    """Measure what the arguments say."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=["gpt", "unet"])
-    parser.add_argument("way", choices=["plain", "torch-blocks", "torch-budget", "online", "planned"])
-    parser.add_argument("--budget", type=int, default=0, help="bytes, for remint's ways")
-    parser.add_argument("--fraction", type=float, default=1.0, help="activation_memory_budget")
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--run", help="write remint's run to this file")
-    args = parser.parse_args()
+    """Answer what is asked until stdin ends."""
     torch.set_num_threads(1)
-    model, batch = make(args.model, _blocks if args.way == "torch-blocks" else directly)
-    forward = _compiled(model, args)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    budget = functools.partial(remint.budget, args.budget) if args.way == "online" else None
+    for line in sys.stdin:
+        try:
+            answer = measure(**json.loads(line))
+        except remint.BudgetError as error:
+            answer = {"status": "does not fit", "why": str(error)}
+        except Exception as error:
+            answer = {"status": "failed", "why": f"{type(error).__name__}: {error}".splitlines()[0]}
+        print(json.dumps(answer), flush=True)
 
-    def step() -> float:
-        optimizer.zero_grad(set_to_none=True)
-        loss = forward(*batch)
-        loss.backward()
-        optimizer.step()
-        return float(loss)
 
-    result: dict[str, object] = {"status": "ok"}
-    try:
-        times, losses = [], []
-        for _ in range(args.steps):
-            began = time.process_time()
-            if budget is None:
-                losses.append(step())
-            else:
-                with budget():
-                    losses.append(step())
-            times.append(time.process_time() - began)
-        result |= {"seconds": min(times), "digest": _digest(model, losses)}
-        if budget is None:
-            result["peak"] = _peak_of(step, before=optimizer.zero_grad)
-        else:
-            with budget(timeline=True) as run:
-                step()
-            result["peak"] = run.peak_bytes
-            if args.run:
-                run.finished().save(args.run)
-    except remint.BudgetError as error:
-        result = {"status": "does not fit", "why": str(error)}
-    print(json.dumps(result))
+def measure(
+    model: str, way: str, *, steps: int, budget: int = 0, fraction: float = 1.0, save: str | None = None
+) -> dict[str, Any]:
+    """Return peak, step time, that of plain steps in between, and a digest; `save` gets remint's run or plan.
+
+    `budget` is bytes, for remint's ways; `fraction` is torch's activation_memory_budget.
+    """
+    if way not in WAYS:
+        raise ValueError(f"a way is one of {', '.join(WAYS)}, not {way!r}")
+    torch._dynamo.reset()
+    net, batch = make(model, _blocks if way == "torch-blocks" else directly)
+    forward: Any = net
+    if way == "torch-budget":
+        torch._functorch.config.activation_memory_budget = fraction
+        forward = torch.compile(net, backend="aot_eager")
+    elif way == "planned":
+        # Planned anew each time, and not for long.
+        forward = remint.compile(net, budget=budget, time_limit=5, cache=False, progress=False)
+    inside = functools.partial(remint.budget, budget) if way == "online" else contextlib.nullcontext
+    twin, _ = make(model)
+    step, plain_step = _stepper(net, forward, batch), _stepper(twin, twin, batch)
+    seconds, plain_seconds, losses = [], [], []
+    gc.collect()
+    for _ in range(steps):
+        began = time.process_time()
+        plain_step()
+        between = time.process_time()
+        with inside():
+            losses.append(step())
+        plain_seconds.append(between - began)
+        seconds.append(time.process_time() - between)
+    fastest, plain = min(seconds), min(seconds if way == "plain" else plain_seconds)
+    answer = {"status": "ok", "seconds": fastest, "plain": plain, "digest": _digest(net, losses)}
+    if way != "online":
+        peak = _peak_of(step, before=net.zero_grad)
+        if save is not None and way == "planned":
+            forward.remint_plan[0].save(save)
+    else:
+        with inside(blocks=True, source_lines=True) as run:
+            step()
+        peak = run.peak_bytes
+        if save is not None:
+            run.finished().save(save)
+    return answer | {"peak": peak}
 
 
 def _peak_of(step: Callable[[], object], *, before: Callable[[], object]) -> int:
@@ -84,23 +102,27 @@ def _peak_of(step: Callable[[], object], *, before: Callable[[], object]) -> int
     return peak
 
 
-def _compiled(model: torch.nn.Module, args: argparse.Namespace) -> torch.nn.Module:
-    if args.way == "torch-budget":
-        torch._functorch.config.activation_memory_budget = args.fraction
-        return torch.compile(model, backend="aot_eager")
-    if args.way == "planned":
-        return remint.compile(model, budget=args.budget)
-    return model
+def _stepper(net: torch.nn.Module, forward: Any, batch: tuple[Any, ...]) -> Callable[[], float]:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        loss = forward(*batch)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
 
 
 def _blocks(block: torch.nn.Module, *args: torch.Tensor) -> torch.Tensor:
     return torch.utils.checkpoint.checkpoint(block, *args, use_reentrant=False)
 
 
-def _digest(model: torch.nn.Module, losses: list[float]) -> str:
+def _digest(net: torch.nn.Module, losses: list[float]) -> str:
     """Return one number for every bit of the parameters and buffers after the steps, and of the losses."""
     digest = hashlib.sha256(repr(losses).encode())
-    for tensor in model.state_dict().values():
+    for tensor in net.state_dict().values():
         digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
 

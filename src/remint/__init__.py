@@ -10,7 +10,8 @@ from remint.plan import Compute, Free, Plan, verify
 from remint.planners import frontier, plan
 from remint.run import Run
 from remint.simulator import Sweep, policy_names, simulate, smallest_budget, sweep
-from remint.trace import Trace, TraceBuilder
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
 
 __all__ = [
     "BudgetError",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,17 @@ class Rectangle(NamedTuple):
     """The same number for all places of one storage; -1 for scratch."""
 
 
+# As the engine has them: seconds, changes, storages, tags (tensors; numbers for marks), addresses, bytes.
+Columns: TypeAlias = tuple[
+    npt.NDArray[np.float64],
+    str,
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+]
+
+
 class MemoryLine(NamedTuple):
     """Bytes over time, one point per change."""
 
@@ -53,7 +64,7 @@ class MemoryLine(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BlockLog:
-    """The changes of an arena's blocks in order, as columns; `simulate(..., blocks=True)` makes one.
+    """The changes of an arena's blocks in order, as columns; `blocks=True` keeps one.
 
     >>> from remint import generators, simulate
     >>> run = simulate(generators.chain(16), budget="50%", memory="arena", blocks=True)
@@ -72,6 +83,26 @@ class BlockLog:
     addresses: npt.NDArray[np.int64]
     nbytes: npt.NDArray[np.int64]
     labels: tuple[Label, ...]
+
+    @classmethod
+    def labelled(
+        cls, columns: Columns, makers: npt.NDArray[np.int64], marks: Callable[[int], str], label: Callable[[int], Label]
+    ) -> BlockLog:
+        """Make a log of the engine's columns.
+
+        `makers` has the begin of each maker's tags, in order; `label` and `marks` name a maker and the tag of a mark.
+        """
+        seconds, changes, storages, tags, addresses, nbytes = columns
+        is_mark = np.frombuffer(changes.encode(), dtype=np.uint8) == ord(MARK)
+        made_by = np.searchsorted(makers, tags, side="right") - 1
+        # Marks are numbered after all makers; scratch has no maker.
+        owners = np.where(is_mark, len(makers) + tags, np.where(storages < 0, -1, made_by))
+        used, label_ids = np.unique(owners, return_inverse=True)
+        labels = tuple(
+            Label("scratch") if k < 0 else label(k) if k < len(makers) else Label(marks(k - len(makers)))
+            for k in used.tolist()
+        )
+        return cls(seconds, changes, storages, label_ids.astype(np.int64), addresses, nbytes, labels)
 
     def __len__(self) -> int:
         return len(self.changes)
@@ -136,6 +167,7 @@ class _Walk:
         self._numbers: dict[int, int] = {}  # by slot
         self._count = 0
         self._pinned: set[int] = set()
+        self._let_go: set[int] = set()  # made again, if at all, on the way to something else
         self._just_made = -1  # constants are pinned as they are made
 
     def step(self, change: str, now: float, slot: int, label: int, address: int, nbytes: int) -> None:
@@ -196,9 +228,13 @@ class _Walk:
     def _ended(self, change: str, now: float, slot: int) -> None:
         held = self.finish(slot, now, _ENDINGS[change])
         self._pinned.discard(slot)
-        if change == EVICTED and held is not None:
+        if change == EVICTED and held is not None and slot not in self._let_go:
             self.away[slot] = held._replace(begin=now, kind="evicted")
+        if change == LET_GO:
+            self._let_go.add(slot)
+            self.come_back(slot, now, "let go")
         if change == DROPPED:
+            self._let_go.discard(slot)
             self.come_back(slot, now, "dropped")
             self._numbers.pop(slot, None)
 

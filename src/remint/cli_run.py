@@ -40,7 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_json(run, "the run")
     run.add_argument("--report", metavar="PATH", help="write a page about the run (.html)")
-    run.add_argument("--source-lines", action="store_true", help="say which lines were computed again most")
+    run.add_argument("--source-lines", action="store_true", help="say which lines and modules were computed again most")
     _add_script(run)
     run.set_defaults(command=run_command)
     record = commands.add_parser(
@@ -82,6 +82,7 @@ def run_command(options: argparse.Namespace) -> int:
         policy=options.policy,
         overflow=options.overflow,
         timeline=timeline,
+        blocks=bool(options.report),
         source_lines=options.source_lines,
     )
     with with_budget as run:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from remint.errors import TraceError
-from remint.trace import Path, Trace, TraceBuilder
+from remint.trace import Path, Trace
+from remint.trace_builder import TraceBuilder
 from remint.trace_file import lines
 
 

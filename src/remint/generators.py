@@ -16,7 +16,8 @@ import random
 from collections.abc import Sequence
 
 from remint.simulator.adversary import adversary
-from remint.trace import Trace, TraceBuilder
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
 from remint.training_tape import TrainingTape
 
 __all__ = ["adversary", "chain", "random_dag", "residual", "rnn", "tree", "unet"]

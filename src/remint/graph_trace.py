@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from remint.graph import Graph, Op
-from remint.trace import Call, Constant, Mutate, Trace, TraceBuilder, View
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
+from remint.trace_events import Call, Constant, Mutate, View
 
 
 def graph_from_trace(trace: Trace) -> Graph:

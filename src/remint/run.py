@@ -36,11 +36,22 @@ class Again(NamedTuple):
 
     name: str
     source: str
-    """The user's line, if it is known."""
+    """The user's line, if it is known, after the module: `GPT.blocks.3.mlp at net.py:12`."""
     times: int
     seconds: float
     why: str
     """The ops that needed it, those that did most often first."""
+
+
+def split_source(source: str) -> tuple[str, str]:
+    """Return the module and the line that a source names; either can be empty.
+
+    >>> split_source("GPT.blocks.3.mlp at net.py:12"), split_source("net.py:12")
+    (('GPT.blocks.3.mlp', 'net.py:12'), ('', 'net.py:12'))
+    """
+    module, at, line = source.partition(" at ")
+    # A module has no slash in its path; the folder of a line can have an " at ".
+    return (module, line) if at and "/" not in module else ("", source)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,20 +28,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from remint.errors import TraceError
-from remint.trace import (
-    Call,
-    Constant,
-    Event,
-    Mark,
-    Materialize,
-    Mutate,
-    Path,
-    Pin,
-    Release,
-    Trace,
-    TraceBuilder,
-    View,
-)
+from remint.trace import Path, Trace
+from remint.trace_builder import TraceBuilder
+from remint.trace_events import Call, Constant, Event, Mark, Materialize, Mutate, Pin, Release, View
 
 FORMAT = "remint-trace"
 VERSION = 2

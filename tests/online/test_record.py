@@ -5,6 +5,8 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import fields, replace
+from unittest import mock
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ from torch import nn
 from training import optimizer_for
 
 import remint
-from remint.trace import CALL, MATERIALIZE, MUTATE, Trace
+from remint.blocks import BlockLog
+from remint.trace import Trace
+from remint.trace_events import CALL, MATERIALIZE, MUTATE
 
 ALL = CASES | TRANSFORMERS
 
@@ -44,7 +48,14 @@ def recorded(name: str, optimizer: str = "adam"):
 
 def simulated(trace: Trace, budget: int, policy: str) -> remint.Run:
     return remint.simulate(
-        trace, budget=budget, policy=policy, memory="arena", moving=True, max_slowdown=math.inf, events=True
+        trace,
+        budget=budget,
+        policy=policy,
+        memory="arena",
+        moving=True,
+        max_slowdown=math.inf,
+        events=True,
+        blocks=True,
     )
 
 
@@ -57,6 +68,34 @@ def assert_same(run: remint.Run, other: remint.Run) -> None:
     for figure in ("peak_bytes", "num_ops", "num_evictions", "num_rematerializations", "num_searches", "moved_bytes"):
         assert getattr(run, figure) == getattr(other, figure), figure
     assert run.rematerialized_seconds == pytest.approx(other.rematerialized_seconds, rel=1e-12)
+    assert_same_blocks(run.blocks, other.blocks)
+
+
+def assert_same_blocks(live: BlockLog, simulated: BlockLog) -> None:
+    """Every block is there from the same moment to the same moment, at the same address, for the same reasons.
+
+    What happens while the clock stands still can come in another order: which of two buffers goes first.
+    """
+    # The simulator says of all that is held at the end that it stays, and drops what only recipes needed; the runtime
+    # does so only where something is missing.
+    size = len(live)
+    assert set(simulated.changes[size:]) <= {"P", "D"}
+    columns = {
+        name: getattr(simulated, name)[:size] for name in (f.name for f in fields(simulated)) if name != "labels"
+    }
+    assert drawn(live) == drawn(replace(simulated, **columns))
+    assert live.marks() == simulated.marks()
+    assert [name for _, name in live.marks()] == ["backward", "end of backward"] * (len(live.marks()) // 2)
+
+
+def drawn(log: BlockLog) -> list[tuple]:
+    with mock.patch("remint.blocks._spread", lambda seconds: seconds):
+        found = log.rectangles()
+    # Scratch goes while its op runs, or, of an output that nobody needs again, right after it.
+    return sorted(
+        (r.begin, r.address, r.nbytes, r.kind, *(() if r.kind == "scratch" else (r.end, r.ending, log.labels[r.label])))
+        for r in found
+    )
 
 
 MODELS = ["mlp", "resnet", "unet", "lstm", "lstm_cell", "tree_lstm", "transformer", "gpt2_eager", "gpt2_sdpa"]
@@ -69,7 +108,7 @@ def test_simulated_is_run(name, policy, percent):
     recording = recorded(name)
     budget = recording.peak_bytes * percent // 100
     expected = simulated(recording.trace, budget, policy)
-    inside = remint.budget(budget, policy=policy, costs=recording.trace, events=True)
+    inside = remint.budget(budget, policy=policy, costs=recording.trace, events=True, blocks=True)
     if expected.status == "oom":
         with pytest.raises(remint.BudgetError):
             step_twice(name, "adam", inside)
@@ -115,7 +154,9 @@ def test_simulated_is_run_with_everything_inside(policy, optimizer):
         budget = recording.peak_bytes * percent // 100
         expected = simulated(recording.trace, budget, policy)
         assert expected.status == "ok"
-        run = everything_inside(remint.budget(budget, policy=policy, costs=recording.trace, events=True), optimizer)
+        run = everything_inside(
+            remint.budget(budget, policy=policy, costs=recording.trace, events=True, blocks=True), optimizer
+        )
         assert run.num_rematerializations > 0
         assert_same(run.finished(), expected)
 
@@ -209,7 +250,51 @@ def test_source_lines():
     assert line_of("# the line") in str(run) or len(run.by_op()) > 3
     with remint.budget("512KiB") as run:
         net(x).sum().backward()
-    assert all(row.source is None for row in run.by_op())
+    assert all(row.source is None and row.module is None for row in run.by_op())
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(64, 64), nn.Tanh())
+
+    def forward(self, x):
+        return self.mlp(x).exp()
+
+
+def test_module_paths():
+    net, x = nn.Sequential(Block(), Block()), torch.randn(512, 64)
+    with remint.budget("8MiB", chaos=True, source_lines=True, blocks=True) as run:
+        (net(x).square() * 2).sum().backward()
+    assert {row.module for row in run.by_op() if row.name == "aten::tanh"} == {
+        "Sequential.0.mlp.1",
+        "Sequential.1.mlp.1",
+    }
+    assert all(row.why for row in run.by_op())
+    assert all(row.why for row in run.finished().rematerialized)
+    assert f", {run.by_op()[0].module} at {run.by_op()[0].source}\n" in str(run)
+    modules = {}
+    for name, source in run.blocks.labels:
+        modules.setdefault(name, set()).add(source.partition(" at ")[0])
+    assert modules["aten::tanh_backward"] == modules["aten::tanh"], "backward has the module of its forward op"
+    assert modules["aten::exp"] == {"Sequential.0", "Sequential.1"}
+    assert modules["aten::pow"] == {line_of("(net(x).square() * 2)")}, "outside of all modules there is only the line"
+    assert not nn.modules.module._global_forward_hooks
+    assert not nn.modules.module._global_forward_pre_hooks
+
+
+def test_module_paths_after_an_error():
+    class Raises(nn.Module):
+        def forward(self, x):
+            raise ZeroDivisionError
+
+    with remint.record(source_lines=True) as recording:
+        with pytest.raises(ZeroDivisionError):
+            nn.Sequential(nn.Tanh(), Raises())(torch.randn(100))
+        torch.randn(100).exp_()
+    sources = {event.name: event.source for event in recording.trace.events() if getattr(event, "source", None)}
+    assert sources["aten::tanh"].startswith("Sequential.0 at ")
+    assert sources["aten::exp_"] == line_of("torch.randn(100).exp_()")
 
 
 def test_source_lines_of_a_recording():
@@ -220,8 +305,8 @@ def test_source_lines_of_a_recording():
     for event in recording.trace.events():
         if getattr(event, "source", None):
             sources.setdefault(event.name, set()).add(event.source)
-    assert sources["aten::tanh"] == {line_of("# the line")}
-    assert sources["aten::tanh_backward"] == {line_of("# the line")}, "backward has the line of its forward op"
+    assert sources["aten::tanh"] == {f"Net at {line_of('# the line')}"}
+    assert sources["aten::tanh_backward"] == sources["aten::tanh"], "backward has the line of its forward op"
     assert all(event.source is None for event in recorded("mlp").trace.events() if hasattr(event, "source"))
 
 

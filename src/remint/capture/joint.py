@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -14,7 +15,9 @@ from torch._functorch.aot_autograd import aot_export_module
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-_TORCH = str(Path(torch.__file__).parent)
+# What is there is not the user's.
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_CALL = torch.nn.Module._call_impl.__code__  # in whose frames `self` is the module that is called
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Joint:
     module: fx.GraphModule
     inputs: tuple[torch.Tensor, ...]
     input_names: tuple[str, ...]
-    sources: Mapping[str, str]  # per node, the user's line
+    sources: Mapping[str, str]  # per node, the module and the user's line: "GPT.blocks.3.mlp at net.py:12"
 
 
 def trace_joint(
@@ -35,7 +38,7 @@ def trace_joint(
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = tuple(leaves[i].detach() for i in places)
 
-    lines = _Lines()
+    lines = _Lines(model)
 
     class Step(torch.nn.Module):
         def __init__(self) -> None:
@@ -66,21 +69,30 @@ def trace_joint(
 
 
 class _Lines(TorchFunctionMode):
-    """Notes which of the user's lines called for which autograd nodes, by their sequence numbers."""
+    """Notes which module and line of the user called for which autograd nodes, by their sequence numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
+        root = type(model).__name__
+        self._paths = {id(part): f"{root}.{name}" if name else root for name, part in model.named_modules()}
         self.spans: list[tuple[int, int, str]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         first = torch._C._autograd._get_sequence_nr()
         result = func(*args, **(kwargs or {}))
-        frame = sys._getframe(1)
-        while frame.f_back is not None and _TORCH in frame.f_code.co_filename:
-            frame = frame.f_back
-        line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        self.spans.append((first, torch._C._autograd._get_sequence_nr(), line))
+        self.spans.append((first, torch._C._autograd._get_sequence_nr(), self._place(sys._getframe(1))))
         return result
+
+    def _place(self, frame: FrameType) -> str:
+        module = line = None
+        at: FrameType | None = frame
+        while at is not None and not (module and line):
+            if line is None and not at.f_code.co_filename.startswith(_LIBRARIES):
+                line = f"{Path(at.f_code.co_filename).name}:{at.f_lineno}"
+            if module is None and at.f_code is _CALL:
+                module = self._paths.get(id(at.f_locals["self"]))
+            at = at.f_back
+        return f"{module} at {line}" if module and line else module or line or ""
 
 
 def _sources(module: fx.GraphModule, spans: list[tuple[int, int, str]]) -> dict[str, str]:

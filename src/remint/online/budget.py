@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from remint.errors import BudgetError
-from remint.online import _extension, escapes
+from remint.online import _extension, escapes, module_paths
 from remint.online.live_run import LiveRun
 from remint.simulator.simulate import policy_names
-from remint.trace import CALL, MUTATE, Trace
-from remint.trace_events import FRESH, ONCE
+from remint.trace import Trace
+from remint.trace_events import CALL, FRESH, MUTATE, ONCE
 from remint.units import parse_budget
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             are measured.
         timeline: keep the bytes in use after each op.
         events: keep the list of what was evicted and made again, by the numbers that tensors have in a recorded trace.
-        source_lines: know which line of the program each op came from, for `run.by_op()`. Takes a few microseconds per
-            op.
+        blocks: keep what became of every block of the arena, for `run.blocks` and the arena map of `run.report()`.
+        source_lines: know which line of the program and which module each op came from, for `run.by_op()` and reports.
+            Takes a few microseconds per op and per module.
         chaos: evict everything that can be evicted after every op. A test of whether a program runs under remint at
             all; very slow.
         check: check the engine's books after every op. For tests of remint.
@@ -77,6 +78,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         costs: Trace | Sequence[float] | None = None,
         timeline: bool = False,
         events: bool = False,
+        blocks: bool = False,
         source_lines: bool = False,
         chaos: bool = False,
         check: bool = False,
@@ -103,6 +105,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "spill": overflow == "spill",
             "timeline": timeline,
             "events": events,
+            "blocks": blocks,
             "record": False,
             "source_lines": source_lines,
             "check": check,
@@ -114,6 +117,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
         escapes.watch()
+        if self._options["source_lines"]:
+            module_paths.watch()
         run = LiveRun(session, policy=self._policy)
         if not hasattr(self._open, "runs"):
             self._open.runs = []
@@ -127,6 +132,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         session, run = self._open.runs.pop()
         session.leave()
         escapes.unwatch()
+        if self._options["source_lines"]:
+            module_paths.unwatch()
         run._failed(error)
         try:
             session.close()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from remint.blocks import BlockLog, Label
 from remint.run import Again, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
@@ -13,12 +16,17 @@ if TYPE_CHECKING:
 
 
 class Rematerialized(NamedTuple):
-    """What one operator was run again for; `source` is the line of the program, if source lines were asked for."""
+    """What one operator was run again for."""
 
     name: str
     times: int
     seconds: float
-    source: str | None = None
+    source: str | None
+    """The line of the program, if source lines were asked for."""
+    module: str | None
+    """The path of the module whose `forward` that line is called in: `GPT.blocks.3.mlp`."""
+    why: str
+    """The ops that needed it, those that did most often first."""
 
 
 class LiveRun:
@@ -149,13 +157,13 @@ class LiveRun:
         return Timeline(seconds, nbytes) if len(seconds) else None
 
     def by_op(self) -> list[Rematerialized]:
-        """Return which operators were run again, the most expensive first; with `source_lines=True` per line.
+        """Return which operators were run again, the most expensive first; with `source_lines=True` by line and module.
 
-        What belongs to the backward pass has the line of its forward op, or the name of autograd's node.
+        What belongs to the backward pass has the line and module of its forward op, or the name of autograd's node.
         """
         rows = [
-            Rematerialized(name, times, ns * 1e-9, source or None)
-            for name, source, times, ns in self._session.by_operator()
+            Rematerialized(name, times, ns * 1e-9, source or None, module or None, _why(needed_by))
+            for name, source, module, times, ns, needed_by in self._session.by_operator()
         ]
         return sorted(rows, key=lambda row: -row.seconds)
 
@@ -163,6 +171,16 @@ class LiveRun:
     def events(self) -> tuple[str, ...] | None:
         """What was evicted and made again, if the budget was opened with `events=True`; see `Run.events`."""
         return tuple(self._session.events().split(";")[:-1]) or None
+
+    @property
+    def blocks(self) -> BlockLog | None:
+        """What became of every block of the arena, if the budget was opened with `blocks=True`."""
+        columns, first_numbers, makers, marks = self._session.block_log()
+        if not columns[1]:
+            return None
+        return BlockLog.labelled(
+            columns, first_numbers.astype(np.int64), marks.__getitem__, lambda maker: Label(*makers[maker])
+        )
 
     def pinned_by(self) -> list[tuple[str, int]]:
         """Return why bytes are pinned now, and how many, the most first."""
@@ -220,23 +238,26 @@ class LiveRun:
             failure=self.failure,
             timeline=self.timeline,
             events=self.events,
-            rematerialized=tuple(Again(row.name, row.source or "", row.times, row.seconds, "") for row in self.by_op()),
+            blocks=self.blocks,
+            rematerialized=tuple(Again(row.name, _where(row), row.times, row.seconds, row.why) for row in self.by_op()),
         )
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write what there is to see of the run to one HTML file; the memory over time needs `timeline=True`."""
+        """Write what there is to see of the run to one HTML file.
+
+        The memory over time needs `timeline=True`, the arena map `blocks=True`, lines and modules `source_lines=True`.
+        """
         self.finished().report(path)
 
     def __str__(self) -> str:
         lines = [str(self.finished())]
         if self.spilled_bytes:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
-        again = self.by_op()[:3]
-        if again:
-            names = ", ".join(
-                f"{row.name}{_at(row.source)} {format_seconds(row.seconds)} in {row.times:,}" for row in again
+        for row in self.by_op()[:3]:
+            where = _where(row)
+            lines.append(
+                f"  run again     {row.times:,}x {row.name} in {format_seconds(row.seconds)}{where and f', {where}'}"
             )
-            lines.append(f"  most often    {names}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -244,5 +265,11 @@ class LiveRun:
         return f"<LiveRun: {self.status}, {self.policy}, peak {peak} of {budget}, slowdown {self.slowdown:.3f}>"
 
 
-def _at(source: str | None) -> str:
-    return "" if source is None else f" ({source})"
+def _where(row: Rematerialized) -> str:
+    # As the labels of blocks and recorded traces have it.
+    return f"{row.module} at {row.source}" if row.module else row.source or ""
+
+
+def _why(needed_by: list[tuple[str, int]]) -> str:
+    often = sorted(needed_by, key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(name or "a read, or the end" for name, _ in often[:3])

@@ -9,9 +9,25 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from remint.online import _extension, escapes
-from remint.trace import CALL, CONSTANT, FIX, MATERIALIZE, MUTATE, PIN, RELEASE, Trace, TraceBuilder
-from remint.trace_events import KEPT, ONCE, OVERWRITES, SIDE_EFFECT, WHERE, Request
+from remint.online import _extension, escapes, module_paths
+from remint.trace import Trace
+from remint.trace_builder import TraceBuilder
+from remint.trace_events import (
+    CALL,
+    CONSTANT,
+    FIX,
+    KEPT,
+    MARK,
+    MATERIALIZE,
+    MUTATE,
+    ONCE,
+    OVERWRITES,
+    PIN,
+    RELEASE,
+    SIDE_EFFECT,
+    WHERE,
+    Request,
+)
 
 if TYPE_CHECKING:
     from remint import _torch
@@ -58,7 +74,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
     Args:
         costs: `"median"` gives all ops of the same operator, sizes and types the median of what they took, since one
             measurement can be an outlier; `"measured"` leaves each as it was.
-        source_lines: note the line of the program that each op came from.
+        source_lines: note the line of the program that each op came from, and the module.
     """
 
     def __init__(self, *, costs: Costs = "median", source_lines: bool = False) -> None:
@@ -82,11 +98,14 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
             spill=True,
             timeline=False,
             events=False,
+            blocks=False,
             record=True,
             source_lines=self._source_lines,
             check=False,
         )
         escapes.watch()
+        if self._source_lines:
+            module_paths.watch()
         recording = Recording()
         self._open.append((session, recording))
         session.enter()
@@ -98,6 +117,8 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
         session, recording = self._open.pop()
         session.leave()
         escapes.unwatch()
+        if self._source_lines:
+            module_paths.unwatch()
         # First the end: what died in the last op is let go of only then.
         session.close()
         columns = session.recorded()
@@ -129,6 +150,8 @@ def trace_of(columns: _torch.Columns, costs: Costs) -> Trace:
             builder.pin(read[0], fixed=kind == FIX)
         elif kind == MATERIALIZE:
             builder.materialize(read[0])
+        elif kind == MARK:
+            builder.mark(columns["names"][columns["name_ids"][event]])
         else:
             marks = aliases[begin:end]
             done = effects[arg_offsets[event] : arg_offsets[event + 1]]

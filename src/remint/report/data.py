@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from remint.plan import Compute, Plan
-from remint.run import Again, Run
+from remint.run import Again, Run, split_source
 from remint.simulator import Sweep
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
@@ -193,7 +193,7 @@ def _point(row: Mapping[str, Any], *, percent: bool) -> dict[str, Any]:
 
 def _again(rows: Sequence[Again]) -> dict[str, Any]:
     return {
-        "again": [list(row) for row in rows[:MOST_ROWS]],
+        "again": [[*row, *split_source(row.source)] for row in rows[:MOST_ROWS]],
         "again_seconds": sum(row.seconds for row in rows),
         "again_left_out": max(0, len(rows) - MOST_ROWS),
     }

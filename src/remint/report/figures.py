@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -111,9 +112,10 @@ def sweep_figure(charts: list[dict[str, Any]]) -> Any:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, chart in zip(axes, charts, strict=False):
         for series in chart["series"]:
-            points = [(p["x"], p["slowdown"]) for p in series["points"] if p["slowdown"] is not None]
+            # A point that is missing breaks the line.
+            slowdowns = [math.nan if p["slowdown"] is None else p["slowdown"] for p in series["points"]]
             style = "--" if series["planner"] else "-"
-            ax.plot(*zip(*points, strict=True) if points else ([], []), style, marker="o", ms=3, label=series["name"])
+            ax.plot([p["x"] for p in series["points"]], slowdowns, style, marker="o", ms=3, label=series["name"])
         ax.set_title(chart["name"])
         ax.set_xlabel("budget, % of the peak" if chart["percent"] else "budget, bytes")
         ax.set_ylabel("slowdown")

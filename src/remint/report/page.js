@@ -152,13 +152,13 @@ function phases(chart, pen, marks) {
     if (x1 - x0 > pen.measureText(name).width + 10) pen.fillText(name, Math.max(x0, chart.margin.left) + 5, 8);
   });
 }
-function budgetLine(chart, pen, budget) {
+function budgetLine(chart, pen, budget, named = true) {
   if (!budget) return;
   const y = chart.py(budget);
   pen.strokeStyle = COLOR.budget; pen.fillStyle = COLOR.budget; pen.lineWidth = 1.5; pen.setLineDash([7, 4]);
   chart.line(chart.margin.left, y, chart.margin.left + chart.inner, y);
   pen.setLineDash([]); pen.lineWidth = 1; pen.textAlign = "right"; pen.textBaseline = "bottom";
-  pen.fillText(`budget ${bytes(budget)}`, chart.margin.left + chart.inner - 6, y - 3);
+  if (named) pen.fillText(`budget ${bytes(budget)}`, chart.margin.left + chart.inner - 6, y - 3);
 }
 function steps(chart, pen, t, values, close) {
   pen.beginPath();
@@ -263,11 +263,12 @@ function againTable(parent, run) {
   if (!run.again.length) return;
   const total = run.again_seconds, most = Math.max(...run.again.map(row => row[3])) || 1;
   const node = section(parent, "What was rematerialized, and why", `${seconds(total)} in all. ${run.again_left_out ? `The ${run.again.length} most expensive of ${count(run.again.length + run.again_left_out)}.` : ""}`);
-  const sources = run.again.some(row => row[1]), whys = run.again.some(row => row[4]);
-  const headings = ["op", "#times", "#seconds", "#share", "", ...(whys ? ["needed by"] : []), ...(sources ? ["line"] : [])];
-  table(node, headings, run.again.map(([name, source, times, s, why]) => {
-    const bar = el("i"); bar.style.width = `${100 * s / most}%`;
-    return [`<code>${escape(name)}</code>`, count(times), seconds(s), `${(100 * s / (total || 1)).toFixed(1)}%`, el("td", { className: "bar" }, bar), ...(whys ? [escape(why)] : []), ...(sources ? [`<code>${escape(source)}</code>`] : [])];
+  const columns = [[4, "needed by"], [5, "module"], [6, "line"]].filter(([k]) => run.again.some(row => row[k]));
+  table(node, ["op", "#times", "#seconds", "#share", "", ...columns.map(([, name]) => name)], run.again.map(row => {
+    const [name, , times, s] = row, bar = el("i"); bar.style.width = `${100 * s / most}%`;
+    // Of a path, the folder and the name say enough; all of it is in the tooltip.
+    const cell = k => k === 4 ? escape(row[k]) : el("td", { title: row[k] }, el("code", { textContent: k === 6 ? row[k].split("/").slice(-2).join("/") : row[k] }));
+    return [`<code>${escape(name)}</code>`, count(times), seconds(s), `${(100 * s / (total || 1)).toFixed(1)}%`, el("td", { className: "bar" }, bar), ...columns.map(([k]) => cell(k))];
   }));
 }
 
@@ -358,7 +359,12 @@ function compare(parent, runs) {
     draw(chart, pen) {
       runs.forEach((run, k) => { pen.strokeStyle = SERIES[k % SERIES.length]; pen.lineWidth = 1.6; const all = chart.view.all; chart.view.all = [0, run.end]; steps(chart, pen, run.line.t, run.line.resident, false); chart.view.all = all; pen.stroke(); });
       pen.lineWidth = 1;
-      new Set(runs.map(r => r.budget)).forEach(b => budgetLine(chart, pen, b));
+      let above = -Infinity;  // names that would stand in each other are left out
+      [...new Set(runs.map(r => r.budget))].filter(b => b).sort((a, b) => b - a).forEach(b => {
+        const named = chart.py(b) - above > 16;
+        if (named) above = chart.py(b);
+        budgetLine(chart, pen, b, named);
+      });
     },
     hover(chart, x) {
       const t = chart.vx(x);

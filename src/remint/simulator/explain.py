@@ -6,29 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from remint.blocks import MARK, BlockLog, Label
+from remint.blocks import BlockLog, Columns, Label
 from remint.run import Again
 from remint.trace import Trace
 
 
-def block_log(
-    trace: Trace,
-    seconds: npt.NDArray[np.float64],
-    changes: str,
-    storages: npt.NDArray[np.int64],
-    tags: npt.NDArray[np.int64],
-    addresses: npt.NDArray[np.int64],
-    nbytes: npt.NDArray[np.int64],
-) -> BlockLog:
+def block_log(trace: Trace, columns: Columns) -> BlockLog:
     """Return the engine's log with a label for each block: tags are tensors there, and events for marks."""
-    is_mark = np.frombuffer(changes.encode(), dtype=np.uint8) == ord(MARK)
-    events = np.where(is_mark, tags, np.searchsorted(trace.out_offsets, tags, side="right") - 1)
-    events[(storages < 0) & ~is_mark] = -1
-    used, label_ids = np.unique(events, return_inverse=True)
-    labels = tuple(Label("scratch") if event < 0 else _label(trace, int(event)) for event in used)
-    return BlockLog(seconds, changes, storages, label_ids.astype(np.int64), addresses, nbytes, labels)
+    return BlockLog.labelled(
+        columns,
+        trace.out_offsets[:-1],
+        lambda event: _label(trace, event).name,
+        lambda event: _label(trace, event),
+    )
 
 
 def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[Again, ...]:

@@ -132,7 +132,7 @@ def simulate(
         failure=_failure(trace, status, figures, facts.min_budget_bytes, budget_bytes),
         timeline=Timeline(*simulation.timeline()) if timeline else None,
         events=decisions if events else None,
-        blocks=block_log(trace, *simulation.block_log()) if blocks else None,
+        blocks=block_log(trace, simulation.block_log()) if blocks else None,
         rematerialized=rematerialized(trace, decisions) if blocks and decisions is not None else (),
     )
 
