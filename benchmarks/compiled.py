@@ -1,6 +1,6 @@
 """One training step inside a budget: the compiled path, the online path, and what else there is.
 
-python benchmarks/compiled.py                  # all models; a table and a figure in benchmarks/results
+python benchmarks/compiled.py                  # all models, 20 minutes; a table and a figure in results
 python benchmarks/compiled.py unet gpt gpt12   # some of them
 python benchmarks/compiled.py --quick gpt      # four settings of activation_memory_budget instead of twelve
 python benchmarks/compiled.py --render         # the table and the figure of what was measured last
@@ -26,8 +26,10 @@ from pathlib import Path
 BUILD = Path(__file__).resolve().parents[1] / "build" / "compiled"
 MODELS = ("unet", "gpt", "gpt12")
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1, 0.0)
-ROUNDS = 4
-PLAN_SECONDS = 10.0
+# Steps of all variants in turns: as many rounds as fit into these seconds, at least the fewest.
+TIMING_SECONDS = 90.0
+FEWEST_ROUNDS = 4
+PLAN_SECONDS = 6.0
 
 
 def make(name: str):
@@ -90,7 +92,7 @@ class Bench:
         self.name, self.heap = name, Heap()
         self.model, self.args = make(name)
         self.rows: list[dict] = []
-        self.steps: list[Callable[[], None]] = []
+        self.steps: list[tuple[dict, Callable[[], None]]] = []
 
     def step(self, model, call) -> None:
         loss = call(*self.args)
@@ -99,9 +101,8 @@ class Bench:
 
     def add(self, tool: str, setting: str, model, call, **more) -> dict:
         run = functools.partial(self.step, model, call)
-        for _ in range(2):
-            run()
-            model.zero_grad(set_to_none=True)
+        run()  # compiles
+        model.zero_grad(set_to_none=True)
         row = {"tool": tool, "setting": setting, "peak": self.heap.peak_of(run), **more}
         model.zero_grad(set_to_none=True)
         return self.timed(row, run, model)
@@ -116,7 +117,7 @@ class Bench:
             model.zero_grad(set_to_none=True)
 
         self.rows.append(row)
-        self.steps.append(once)
+        self.steps.append((row, once))
         print(self.name, {k: v for k, v in row.items() if k != "seconds"}, file=sys.stderr, flush=True)
         return row
 
@@ -166,9 +167,8 @@ class Bench:
             self.peak = live.peak_bytes
 
         try:
-            for _ in range(2):
-                run()
-                model.zero_grad(set_to_none=True)
+            run()
+            model.zero_grad(set_to_none=True)
         except remint.BudgetError:
             model.zero_grad(set_to_none=True)
             print(f"{self.name} online {budget}: out of memory", file=sys.stderr)
@@ -177,21 +177,38 @@ class Bench:
         self.timed(row, run, model)
 
     def run(self) -> list[dict]:
+        import remint
+
         self.peers()
-        peaks = sorted({row["peak"] for row in self.rows}, reverse=True)
-        wanted: list[int] = []
+        # One budget for peaks that are close together, the lowest of them; the highest of all, to run every op once.
+        peaks = sorted(row["peak"] for row in self.rows)
+        wanted = [peaks[0]]
         for peak in peaks:
-            if not wanted or peak < 0.97 * wanted[-1]:
+            if peak > 1.05 * wanted[-1]:
                 wanted.append(peak)
-        budgets = [*wanted, *(int(peaks[-1] * part) for part in (0.9, 0.8, 0.7, 0.6))]
+        if wanted[-1] > 0.999 * peaks[-1]:
+            wanted.pop()
+        budgets = [peaks[-1], *reversed(wanted), *(int(peaks[0] * part) for part in (0.9, 0.8, 0.7, 0.6))]
         for budget in budgets:
             if self.compiled(budget) is None:
                 break
         for budget in budgets[::2]:
             self.online(budget)
-        for _ in range(ROUNDS):
-            for once in self.steps:
-                once()
+        # Python would look through all graphs of all variants for garbage, in the middle of a step.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        began, rounds = time.monotonic(), 0
+        while rounds < FEWEST_ROUNDS or (time.monotonic() - began) * (rounds + 1) / rounds < TIMING_SECONDS:
+            for row, once in list(self.steps):
+                try:
+                    once()
+                except remint.BudgetError:  # greedy by measured costs, the online path can fail in a later step
+                    print(f"{self.name} {row['tool']} {row['setting']}: out of memory", file=sys.stderr)
+                    self.rows.remove(row)
+                    self.steps.remove((row, once))
+                    self.model.zero_grad(set_to_none=True)
+            rounds += 1
         return self.rows
 
 
@@ -201,8 +218,10 @@ def measure(names: list[str], quick: list[str]) -> None:
     source = Path(__file__).with_name("heap_counter.c")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", counter, source, "-ldl"], check=True)
     for name in names:
-        # Sizes that decide between heap and mmap are left as they are: both are counted.
-        environment = {**os.environ, "LD_PRELOAD": str(counter), "OMP_NUM_THREADS": "1"}
+        # The heap keeps its pages from step to step. Otherwise a step also pays for those that the step before, one of
+        # another variant, has given back.
+        pages = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+        environment = {**os.environ, **pages, "LD_PRELOAD": str(counter), "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, __file__, "--one", name, *quick], check=True, env=environment)
 
 
@@ -212,7 +231,9 @@ def main() -> None:
         rows = Bench(options[1], quick="--quick" in options).run()
         (BUILD / f"{options[1]}.json").write_text(json.dumps(rows))
         return
-    if options[:1] != ["--render"]:
+    if options == ["--render"]:
+        del sys.argv[1:]  # the command behind the figures is the one that measured
+    else:
         quick = [option for option in options if option == "--quick"]
         measure([option for option in options if option not in quick] or list(MODELS), quick)
     from compiled_report import report

@@ -8,6 +8,8 @@ namespace {
 
 // More than that gain nothing on recorded training.
 constexpr std::size_t kPrices = 8;
+// Cells that they are taken from.
+constexpr std::size_t kSample = 256;
 
 }  // namespace
 
@@ -15,36 +17,40 @@ std::optional<Clearing> ClearingSearch::cheapest(const std::vector<ClearingCell>
   std::vector<double> prices(1, std::numeric_limits<double>::infinity());
   per_byte_.clear();
   bool any_moves = false;
-  for (const ClearingCell& cell : cells) {
+  const std::size_t stride = 1 + cells.size() / kSample;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const ClearingCell& cell = cells[i];
     if (cell.free || std::isinf(cell.move_cost)) continue;
     any_moves = true;
-    if (cell.evictable && !std::isinf(cell.cost))
+    if (i % stride == 0 && cell.evictable && !std::isinf(cell.cost)) {
       per_byte_.push_back(cell.cost / static_cast<double>(cell.nbytes));
+    }
   }
-  if (any_moves && !per_byte_.empty()) {
-    std::sort(per_byte_.begin(), per_byte_.end());
+  if (any_moves) {
     prices.push_back(-1.0);  // nothing is evicted
-    for (std::size_t i = 1; i < kPrices; ++i)
-      prices.push_back(per_byte_[(per_byte_.size() - 1) * i / kPrices]);
-    prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
+    std::sort(per_byte_.begin(), per_byte_.end());
+    for (std::size_t i = 1; i < kPrices && !per_byte_.empty(); ++i) {
+      const double price = per_byte_[(per_byte_.size() - 1) * i / kPrices];
+      if (price != prices.back()) prices.push_back(price);
+    }
   }
   std::optional<Clearing> best;
   for (double price : prices) {
     Clearing clearing{{}, price};
-    trial_.clear();
-    for (const ClearingCell& cell : cells) {
-      Cell trial;
-      trial.free = cell.free;
+    auto cell_at = [&](std::size_t i) {
+      const ClearingCell& cell = cells[i];
+      Cell as;
+      as.free = cell.free;
       if (cell.free || clearing.evicts(cell)) {
-        trial.nbytes = cell.nbytes;
-        trial.cost = cell.cost;
+        as.nbytes = cell.nbytes;
+        as.cost = cell.cost;
       } else {
-        trial.cost = cell.move_cost;
-        trial.barrier = std::isinf(cell.move_cost);
+        as.cost = cell.move_cost;
+        as.barrier = std::isinf(cell.move_cost);
       }
-      trial_.push_back(trial);
-    }
-    const std::optional<Window> window = cheapest_window(trial_, nbytes);
+      return as;
+    };
+    const std::optional<Window> window = windows_.cheapest(cells.size(), cell_at, nbytes);
     if (!window) continue;
     if (!best || std::tie(window->num_infinite, window->cost) <
                      std::tie(best->window.num_infinite, best->window.cost)) {

@@ -29,13 +29,13 @@ struct Clearing {
 };
 
 // Which cells to evict and which to move is a knapsack; a handful of prices per byte, taken from the cells,
-// comes close, and for one price the window is the cheapest. O(cells log cells).
+// comes close, and for one price the window is the cheapest. O(cells).
 class ClearingSearch {
  public:
   std::optional<Clearing> cheapest(const std::vector<ClearingCell>& cells, Bytes nbytes);
 
  private:
-  std::vector<Cell> trial_;
+  WindowSearch windows_;
   std::vector<double> per_byte_;
 };
 

@@ -50,5 +50,4 @@ def test_same_bits_predicted_peak_inside_the_budget(name, percent, cache):
     budget = plan.graph.peak_bytes * percent // 100
     assert plan.overhead > 0
     assert found.peak_bytes <= budget
-    # Kernels that are measured with more scratch than they take in the step make the prediction too high, not too low.
-    assert 0.9 * plan.peak_bytes < found.peak_bytes <= 1.03 * plan.peak_bytes
+    assert 0.97 * plan.peak_bytes < found.peak_bytes <= 1.03 * plan.peak_bytes

@@ -27,6 +27,8 @@ Call = tuple[fx.Node, Any, Any]
 REPEATS = 7
 SECONDS_PER_OP = 0.15
 WARM_UP = 2
+# Allocations are put in order by their times, which a thread that changes cores can get wrong: the lowest peak counts.
+WORKSPACE_REPEATS = 2
 _MARK = "remint.op."
 
 # Roofline of a plain CPU core and its memory: only ratios between ops matter to a planner.
@@ -150,14 +152,16 @@ def _roofline(node: fx.Node) -> float:
 def _time(node: fx.Node, args: Any, kwargs: Any) -> float:
     state = torch.get_rng_state()
     end = time.perf_counter() + SECONDS_PER_OP
+    # The CPU time of this thread leaves out what others on the machine take. With several threads it would also leave
+    # out the time in which this one sleeps until the others are done.
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     times: list[float] = []
     for _ in range(WARM_UP + REPEATS):
-        begin = time.perf_counter()
+        begin = clock()
         with torch.no_grad():
             node.target(*args, **kwargs)  # type: ignore[operator]
-        now = time.perf_counter()
-        times.append(now - begin)
-        if now > end and len(times) > 1:
+        times.append(clock() - begin)
+        if time.perf_counter() > end and len(times) > 1:
             break
     torch.set_rng_state(state)
     return min(times[1:])
@@ -170,6 +174,7 @@ def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]
     """
     kept: dict[str, int] = {}
     excess: dict[str, int] = {}
+    unseen: dict[str, int] = {}
     marks: list[str] = []
     state = torch.get_rng_state()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
@@ -178,9 +183,12 @@ def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]
             if key is None or key in kept or key not in wanted:
                 continue
             args, kwargs = stand_ins(call)
-            with torch.no_grad(), torch.profiler.record_function(f"{_MARK}{len(marks)}"):
-                result = node.target(*args, **kwargs)  # type: ignore[operator]
-            marks.append(key)
+            for _ in range(WORKSPACE_REPEATS):
+                result = None
+                with torch.no_grad(), torch.profiler.record_function(f"{_MARK}{len(marks)}"):
+                    result = node.target(*args, **kwargs)  # type: ignore[operator]
+                marks.append(key)
+            unseen[key] = _unseen(node, args)
             old = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
             fresh = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(result)}
             kept[key] = sum(nbytes for address, nbytes in fresh.items() if address not in old)
@@ -190,7 +198,7 @@ def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]
     torch.set_rng_state(state)
     events = list(run.profiler.kineto_results.events())
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    found = {key: (0, excess[key]) for key in kept}
+    peaks: dict[str, int] = {}
     for event in events:
         if event.name().startswith(_MARK):
             key = marks[int(event.name()[len(_MARK) :])]
@@ -199,8 +207,26 @@ def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]
             for _, nbytes in changes[bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))]:
                 now += nbytes
                 peak = max(peak, now)
-            found[key] = max(0, peak - kept[key]), excess[key]
-    return found
+            peaks[key] = min(peak, peaks.get(key, peak))
+    return {key: (max(0, peaks.get(key, 0) - kept[key]) + unseen[key], excess[key]) for key in kept}
+
+
+def _unseen(node: fx.Node, args: Any) -> int:
+    """Return the bytes of workspace that an op takes from the heap itself, past PyTorch's allocator.
+
+    PyTorch's own convolution (which it prefers for 1x1 kernels and one thread) makes the columns of the gradient of
+    one sample in a `std::vector`, in each thread that works on samples.
+    """
+    if node.target is not torch.ops.aten.convolution_backward.default:
+        return 0
+    grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask = args
+    backend = torch._C._select_conv_backend(
+        x, weight, None, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
+    )
+    if backend.name != "Slow2d" or not mask[0]:
+        return 0
+    threads = min(torch.get_num_threads(), len(x))
+    return int(threads * weight[0].numel() * grad[0, 0].numel() * x.element_size())
 
 
 def _signature(node: fx.Node, args: Any, kwargs: Any) -> str:

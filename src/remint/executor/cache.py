@@ -22,7 +22,7 @@ from remint.graph import Graph
 from remint.plan import Plan, verify
 
 # Raise it when planners or the meaning of a graph change.
-VERSION = 1
+VERSION = 2
 
 
 class Cache:

@@ -3,12 +3,13 @@
 A model without graph breaks is one graph, and has the whole budget. With breaks, a step runs forward 1, forward 2, …,
 backward 2, backward 1. In the first step nobody knows what follows a break, so a graph that ends in one is planned
 to leave as much room as it can; a later graph is planned with what the earlier ones keep. When the next step begins,
-all graphs are known: the budget is divided anew, and each graph is planned again for its part.
+all graphs are known: each is planned again, with what the plans of the others leave to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,9 @@ from remint.units import parse_budget
 PARTS_FOR_LATER = (0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0)
 PART_FOR_GRADIENTS = 0.1
 FIRST_SECONDS = 5.0
+# When all graphs are known, plans are made better one by one: how often per graph, and for how long each time.
+TRIALS = 4
+TRIAL_SECONDS = 1.0
 
 
 class Compilation:
@@ -62,16 +66,24 @@ class Compilation:
         if not graph.ends_in_break:
             return plan_graph(graph.graph_of(Around(before=before)), budget, self.options, self.cache)
         left = max(0, budget - before)
-        quick = replace(self.options, planner="search", time_limit=min(FIRST_SECONDS, self.options.time_limit))
+        gradients = int(PART_FOR_GRADIENTS * left)
+        return self._plan_to_leave(
+            left, budget, lambda room: graph.graph_of(Around(before=before, room=room, after=min(room, gradients)))
+        )
+
+    def _plan_to_leave(self, left: int, budget: int, graph_beside: Callable[[int], Graph]) -> Plan:
+        """Plan a graph beside as much as can be done of the `left` bytes."""
         for part in PARTS_FOR_LATER:
-            room = int(part * left)
-            around = Around(before=before, room=room, after=min(room, int(PART_FOR_GRADIENTS * left)))
             try:
-                return plan_graph(graph.graph_of(around), budget, quick, self.cache)
+                return plan_graph(graph_beside(int(part * left)), budget, self._quick, self.cache)
             except BudgetError:
                 if part == PARTS_FOR_LATER[-1]:
                     raise
         raise AssertionError("the last part is 0")
+
+    @property
+    def _quick(self) -> Options:
+        return replace(self.options, planner="search", time_limit=min(FIRST_SECONDS, self.options.time_limit))
 
     def begins(self, graph: PlannedGraph) -> None:
         """Note that a forward is about to run. The first of a step finds nothing alive of the step before."""
@@ -91,31 +103,74 @@ class Compilation:
         return [graph for graph, _ in self._open]
 
     def _divide(self, graphs: list[PlannedGraph]) -> None:
-        """Plan all graphs of a step for their parts of the budget, in proportion to what they would take."""
+        """Plan all graphs of a step again, now that it is known what they leave to each other.
+
+        The budget is divided in proportion to what they would take, if that can be done; or else as in the first step,
+        where all but the last left as much room as they could, and so does now the last. From there on the graph that
+        loses most gets a better plan, for half of what is left; in the end, each for all that is left.
+        """
         self._divided.update(graphs)
         gradients = [graph.gradient_bytes for graph in graphs]
         after = [sum(gradients[place + 1 :]) for place in range(len(graphs))]
-        free = [graph.graph_of(Around(after=nbytes)) for graph, nbytes in zip(graphs, after, strict=True)]
-        kept = [kept_bytes(_keep_all(own)) for own in free]
+        own = [graph.graph_of(Around(after=nbytes)) for graph, nbytes in zip(graphs, after, strict=True)]
+        wanted = [kept_bytes(_keep_all(graph)) for graph in own]
         # What a graph and all later ones take without a budget.
         taken = [0] * (len(graphs) + 1)
         for place in reversed(range(len(graphs))):
-            taken[place] = max(free[place].peak_bytes, kept[place] + taken[place + 1])
+            taken[place] = max(own[place].peak_bytes, wanted[place] + taken[place + 1])
         budget = parse_budget(self.options.budget, peak_bytes=taken[0])
-        plans: list[Plan] = []
-        before = 0
-        for place, graph in enumerate(graphs):
-            whole = kept[place] + taken[place + 1]
-            left = max(0, budget - before)
-            room = min(taken[place + 1], left * taken[place + 1] // max(1, whole))
-            around = Around(before=before, room=room, after=after[place])
+        plans = [Plan.from_sequence(own[i], graph.plan.sequence) for i, graph in enumerate(graphs) if graph.plan]
+
+        def improve(place: int, part: float, options: Options) -> bool:
+            before = sum(map(kept_bytes, plans[:place]))
+            room = between = 0
+            for later in plans[place + 1 :]:
+                room = max(room, between + later.peak_bytes)
+                between += kept_bytes(later)
+            left = max(0, budget - before - kept_bytes(plans[place]) - room)
+            around = Around(before=before, room=room + int((1 - part) * left), after=after[place])
             try:
-                plans.append(plan_graph(graph.graph_of(around), budget, self.options, self.cache))
+                plan = plan_graph(graphs[place].graph_of(around), budget, options, self.cache)
             except BudgetError:
-                return  # the plans of the first step hold the budget, and stay
-            before += kept_bytes(plans[-1])
-        for graph, plan in zip(graphs, plans, strict=True):
-            graph.replace(plan)
+                return False
+            if plan.cost >= plans[place].cost:
+                return False
+            plans[place] = Plan.from_sequence(own[place], plan.sequence, bound=plan.bound, planner=plan.planner)
+            return True
+
+        def loss(place: int) -> float:
+            return plans[place].cost - own[place].cost
+
+        quick = replace(self._quick, time_limit=min(TRIAL_SECONDS, self.options.time_limit))
+        first = plans[:]
+        try:
+            for place, graph in enumerate(graphs):
+                before = sum(map(kept_bytes, plans[:place]))
+                later = taken[place + 1]
+                room = min(later, max(0, budget - before) * later // max(1, wanted[place] + later))
+                around = Around(before=before, room=room, after=after[place])
+                plan = plan_graph(graph.graph_of(around), budget, quick, self.cache)
+                plans[place] = Plan.from_sequence(own[place], plan.sequence)
+        except BudgetError:
+            plans[:] = first
+            before = sum(map(kept_bytes, plans[:-1]))
+            with suppress(BudgetError):
+                plan = self._plan_to_leave(
+                    max(0, budget - before), budget, lambda room: graphs[-1].graph_of(Around(before=before + room))
+                )
+                plans[-1] = Plan.from_sequence(own[-1], plan.sequence)
+        better = set(range(len(graphs)))
+        for _ in range(TRIALS * len(graphs)):
+            if not better:
+                break
+            place = max(better, key=loss)
+            if not improve(place, 0.5, quick):
+                better.remove(place)
+        for place in sorted(range(len(graphs)), key=loss, reverse=True):
+            improve(place, 1.0, self.options)
+        for place, (graph, plan) in enumerate(zip(graphs, plans, strict=True)):
+            placed = graph.graph_of(Around(before=sum(map(kept_bytes, plans[:place])), after=after[place]))
+            graph.replace(Plan.from_sequence(placed, plan.sequence, bound=plan.bound, planner=plan.planner))
 
 
 def _keep_all(graph: Graph) -> Plan:
