@@ -14,6 +14,7 @@ import gc
 import hashlib
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ from models import directly, make
 import remint
 
 WAYS = ("plain", "torch-blocks", "torch-budget", "online", "planned")
+_PLANS = tempfile.TemporaryDirectory()  # under a profiler, what is compiled is compiled anew, but not planned
 
 
 def main() -> None:
@@ -36,9 +38,9 @@ def main() -> None:
         try:
             answer = measure(**json.loads(line))
         except remint.BudgetError as error:
-            answer = {"status": "does not fit", "why": str(error)}
+            answer: dict[str, Any] = {"status": "does not fit", "why": str(error)}
         except Exception as error:
-            answer = {"status": "failed", "why": f"{type(error).__name__}: {error}".splitlines()[0]}
+            answer: dict[str, Any] = {"status": "failed", "why": f"{type(error).__name__}: {error}".splitlines()[0]}
         print(json.dumps(answer), flush=True)
 
 
@@ -58,8 +60,7 @@ def measure(
         torch._functorch.config.activation_memory_budget = fraction
         forward = torch.compile(net, backend="aot_eager")
     elif way == "planned":
-        # Planned anew each time, and not for long.
-        forward = remint.compile(net, budget=budget, time_limit=5, cache=False, progress=False)
+        forward = remint.compile(net, budget=budget, time_limit=5, cache=_PLANS.name, progress=False)
     inside = functools.partial(remint.budget, budget) if way == "online" else contextlib.nullcontext
     twin, _ = make(model)
     step, plain_step = _stepper(net, forward, batch), _stepper(twin, twin, batch)
@@ -74,28 +75,26 @@ def measure(
         plain_seconds.append(between - began)
         seconds.append(time.process_time() - between)
     fastest, plain = min(seconds), min(seconds if way == "plain" else plain_seconds)
-    answer = {"status": "ok", "seconds": fastest, "plain": plain, "digest": _digest(net, losses)}
-    if way != "online":
-        peak = _peak_of(step, before=net.zero_grad)
-        if save is not None and way == "planned":
-            forward.remint_plan[0].save(save)
-    else:
+    answer: dict[str, Any] = {"status": "ok", "seconds": fastest, "plain": plain, "digest": _digest(net, losses)}
+    if way == "online":
         with inside(blocks=True, source_lines=True) as run:
             step()
-        peak = run.peak_bytes
-        if save is not None:
-            run.finished().save(save)
-    return answer | {"peak": peak}
+        answer["peak"] = run.peak_bytes
+    else:
+        answer["peak"] = _peak_of(step, before=net.zero_grad, times=1 if forward is net else 2)
+    if save is not None:
+        (forward.remint_plan[0] if way == "planned" else run.finished()).save(save)
+    return answer
 
 
-def _peak_of(step: Callable[[], object], *, before: Callable[[], object]) -> int:
+def _peak_of(step: Callable[[], object], *, before: Callable[[], object], times: int) -> int:
     """Return the most bytes that a step has from the allocator at once, by the events of the profiler."""
-    for _ in range(2):  # under a profiler, what is compiled is compiled anew
+    for _ in range(times):  # what is compiled is compiled the first time
         before()  # what the last step left must not be freed in this one
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             step()
     now = peak = 0
-    for event in sorted(run.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
             now += event.nbytes()
             peak = max(peak, now)
