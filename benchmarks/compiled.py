@@ -1,6 +1,6 @@
 """One training step inside a budget: the compiled path, the online path, and what else there is.
 
-python benchmarks/compiled.py                  # all models, 18 min of CPU; a table and a figure in results
+python benchmarks/compiled.py                  # all models, half an hour; a table and a figure in results
 python benchmarks/compiled.py unet gpt gpt12   # some of them
 python benchmarks/compiled.py --quick gpt      # four settings of activation_memory_budget instead of twelve
 python benchmarks/compiled.py --render         # the table and the figure of what was measured last
