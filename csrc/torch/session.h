@@ -257,7 +257,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::unique_ptr<Engine> engine_;
   Arena* arena_ = nullptr;
   Records::Dropped dropped_;
-  Records::Dropped forgetting_;  // empty; room for the next time
+  Records::Dropped forgetting_;             // empty; room for the next time
   std::vector<Held*> holders_;              // by storage
   std::unordered_map<Bytes, Loose> loose_;  // by offset
   std::vector<Bytes> running_;              // offsets of what the running op allocated
