@@ -43,6 +43,20 @@ class Again(NamedTuple):
     """The ops that needed it, those that did most often first."""
 
 
+class Rematerialized(NamedTuple):
+    """What one operator was run again for."""
+
+    name: str
+    times: int
+    seconds: float
+    source: str | None
+    """The line of the program, if it is known."""
+    module: str | None
+    """The path of the module whose `forward` that line is called in: `GPT.blocks.3.mlp`."""
+    why: str
+    """The ops that needed it, those that did most often first."""
+
+
 def split_source(source: str) -> tuple[str, str]:
     """Return the module and the line that a source names; either can be empty.
 
@@ -105,6 +119,33 @@ class Run:
         if self.computed_seconds == 0:
             return 1.0
         return 1 + self.rematerialized_seconds / self.computed_seconds
+
+    def by_op(self) -> list[Rematerialized]:
+        """Return which operators were run again, the most expensive first, by line and module where these are known.
+
+        A simulation knows it with `events=True`.
+
+        >>> from remint import generators, simulate
+        >>> [(row.name, row.times) for row in simulate(generators.chain(8), budget="60%", events=True).by_op()]
+        [('forward', 5)]
+        """
+        if self.num_rematerializations > 0 and not self.rematerialized:
+            raise ValueError("the run was made without its events: pass events=True")
+        merged: dict[tuple[str, str], list[Again]] = {}
+        for row in self.rematerialized:
+            merged.setdefault((row.name, row.source), []).append(row)
+        rows = [
+            Rematerialized(
+                name,
+                sum(row.times for row in each),
+                sum(row.seconds for row in each),
+                split_source(source)[1] or None,
+                split_source(source)[0] or None,
+                max(each, key=lambda row: row.times).why,
+            )
+            for (name, source), each in merged.items()
+        ]
+        return sorted(rows, key=lambda row: -row.seconds)
 
     @property
     def decision_sha256(self) -> str:

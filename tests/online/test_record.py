@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import fields, replace
 from unittest import mock
 
@@ -68,7 +69,15 @@ def assert_same(run: remint.Run, other: remint.Run) -> None:
     for figure in ("peak_bytes", "num_ops", "num_evictions", "num_rematerializations", "num_searches", "moved_bytes"):
         assert getattr(run, figure) == getattr(other, figure), figure
     assert run.rematerialized_seconds == pytest.approx(other.rematerialized_seconds, rel=1e-12)
+    assert times_by_op(run) == times_by_op(other)
     assert_same_blocks(run.blocks, other.blocks)
+
+
+def times_by_op(run: remint.Run) -> Counter[str]:
+    times: Counter[str] = Counter()
+    for row in run.by_op():
+        times[row.name] += row.times
+    return times
 
 
 def assert_same_blocks(live: BlockLog, simulated: BlockLog) -> None:

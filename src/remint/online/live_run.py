@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from remint.blocks import BlockLog, Label
-from remint.run import Again, Run, Timeline
+from remint.run import Again, Rematerialized, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from remint import _torch
-
-
-class Rematerialized(NamedTuple):
-    """What one operator was run again for."""
-
-    name: str
-    times: int
-    seconds: float
-    source: str | None
-    """The line of the program, if source lines were asked for."""
-    module: str | None
-    """The path of the module whose `forward` that line is called in: `GPT.blocks.3.mlp`."""
-    why: str
-    """The ops that needed it, those that did most often first."""
 
 
 class LiveRun:

@@ -65,8 +65,8 @@ def simulate(
         max_depth: on the arena, pin what would take a chain of more ops than this to make again, as `remint.budget`
             does at 10,000.
         timeline: keep the bytes in use after each op.
-        events: keep the list of all that happened.
-        blocks: keep what became of every block of the arena, and what was rematerialized for whom: for reports.
+        events: keep the list of all that happened, and what was rematerialized for whom (`run.by_op()`).
+        blocks: keep that, and what became of every block of the arena: for reports.
         check: check the engine's books after every event. Slow; for tests.
 
     >>> from remint import generators
@@ -133,7 +133,7 @@ def simulate(
         timeline=Timeline(*simulation.timeline()) if timeline else None,
         events=decisions if events else None,
         blocks=block_log(trace, simulation.block_log()) if blocks else None,
-        rematerialized=rematerialized(trace, decisions) if blocks and decisions is not None else (),
+        rematerialized=rematerialized(trace, decisions) if decisions is not None else (),
     )
 
 
