@@ -27,6 +27,7 @@ import torch.utils.checkpoint
 from models import directly, make
 
 import remint
+from remint.capture.allocations import peak_bytes
 
 WAYS = ("plain", "torch-blocks", "torch-budget", "online", "planned")
 _PLANS = tempfile.TemporaryDirectory()  # under a profiler, what is compiled is compiled anew, but not planned
@@ -100,12 +101,7 @@ def _peak_of(step: Callable[[], object], *, before: Callable[[], object], times:
         before()  # what the last step left must not be freed in this one
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             step()
-    now = peak = 0
-    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
+    return peak_bytes(profile)
 
 
 def _stepper(net: torch.nn.Module, forward: Any, batch: tuple[Any, ...]) -> Callable[[], float]:

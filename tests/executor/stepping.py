@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from remint.capture.allocations import peak_bytes
 
 
 @dataclass
@@ -42,14 +45,12 @@ def step(loss_of: Callable[[], torch.Tensor]) -> torch.Tensor:
 
 def measured(work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
     """Return what `work` returns, and the most bytes that it had from the allocator at once."""
+    gc.collect()  # what earlier steps left in cycles must not be freed in this one
+    gc.disable()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
         result = work()
-    events = [e for e in run.profiler.kineto_results.events() if e.name() == "[memory]"]
-    now = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
-    return result, peak
+    gc.enable()
+    return result, peak_bytes(run)
 
 
 def assert_same_bits(expected: Trained, found: Trained) -> None:

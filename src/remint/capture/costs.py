@@ -10,7 +10,6 @@ stand-ins for its inputs: then no more memory is needed than one op takes.
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from remint.capture.joint import Joint
+from remint.online.budget import budget
 
 # A node with what it is called with.
 Call = tuple[fx.Node, Any, Any]
@@ -27,9 +27,7 @@ Call = tuple[fx.Node, Any, Any]
 REPEATS = 7
 SECONDS_PER_OP = 0.15
 WARM_UP = 2
-# Allocations are put in order by their times, which a thread that changes cores can get wrong: the lowest peak counts.
-WORKSPACE_REPEATS = 2
-_MARK = "remint.op."
+_ROOM = "64GiB"  # of addresses, not of memory
 
 # Roofline of a plain CPU core and its memory: only ratios between ops matter to a planner.
 FLOPS_PER_SECOND = 50e9
@@ -168,47 +166,34 @@ def _time(node: fx.Node, args: Any, kwargs: Any) -> float:
 
 
 def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]) -> dict[str, tuple[int, int]]:
-    """Return per signature the bytes an op holds at its peak beyond what it returns, by the allocator's events.
+    """Return per signature the bytes an op holds at its peak beyond what it returns, as an arena counts them.
 
     And those that its results hold beyond what their shapes take: a loss can come in the bytes of what it reduced.
     """
-    kept: dict[str, int] = {}
-    excess: dict[str, int] = {}
-    unseen: dict[str, int] = {}
-    marks: list[str] = []
+    found: dict[str, tuple[int, int]] = {}
     state = torch.get_rng_state()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
-        for node, *call in calls:
-            key = keys.get(node.name)
-            if key is None or key in kept or key not in wanted:
-                continue
-            args, kwargs = stand_ins(call)
-            for _ in range(WORKSPACE_REPEATS):
-                result = None
-                with torch.no_grad(), torch.profiler.record_function(f"{_MARK}{len(marks)}"):
-                    result = node.target(*args, **kwargs)  # type: ignore[operator]
-                marks.append(key)
-            unseen[key] = _unseen(node, args)
-            old = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
-            fresh = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(result)}
-            kept[key] = sum(nbytes for address, nbytes in fresh.items() if address not in old)
-            shapes = {t.untyped_storage()._cdata: int(t.untyped_storage().nbytes()) for t in _tensors(node.meta["val"])}
-            excess[key] = max(0, kept[key] - sum(shapes.values())) if kept[key] else 0
+    for node, *call in calls:
+        key = keys.get(node.name)
+        if key is None or key in found or key not in wanted:
+            continue
+        args, kwargs = stand_ins(call)
+        old = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
+        with torch.no_grad(), budget(_ROOM) as run:
+            result = node.target(*args, **kwargs)  # type: ignore[operator]
+            storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(result)}
+            fresh = [nbytes for address, nbytes in storages.items() if address not in old]
+            workspace = run.peak_bytes - sum(_in_arena(nbytes) for nbytes in fresh)
             del result
+        shapes = {t.untyped_storage()._cdata: int(t.untyped_storage().nbytes()) for t in _tensors(node.meta["val"])}
+        excess = max(0, sum(fresh) - sum(shapes.values())) if fresh else 0
+        found[key] = max(0, workspace) + _unseen(node, args), excess
     torch.set_rng_state(state)
-    events = list(run.profiler.kineto_results.events())
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    peaks: dict[str, int] = {}
-    for event in events:
-        if event.name().startswith(_MARK):
-            key = marks[int(event.name()[len(_MARK) :])]
-            begin, end = event.start_ns(), event.start_ns() + event.duration_ns()
-            now = peak = 0
-            for _, nbytes in changes[bisect_left(changes, (begin, -(2**62))) : bisect_left(changes, (end, 2**62))]:
-                now += nbytes
-                peak = max(peak, now)
-            peaks[key] = min(peak, peaks.get(key, peak))
-    return {key: (max(0, peaks.get(key, 0) - kept[key]) + unseen[key], excess[key]) for key in kept}
+    return found
+
+
+def _in_arena(nbytes: int) -> int:
+    """Return what `nbytes` take in an arena: whole lines of a cache; numbers are kept elsewhere."""
+    return 0 if nbytes <= 64 else -(-nbytes // 64) * 64
 
 
 def _unseen(node: fx.Node, args: Any) -> int:
