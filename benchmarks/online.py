@@ -176,7 +176,7 @@ def main() -> None:
         )
     else:
         rows = [row for name in arguments.workloads for row in curve(name, arguments.rounds, free_only=arguments.free)]
-        name = "online_free" if arguments.free else "online"
+        name = "_".join(["online", *(["free"] if arguments.free else []), *arguments.workloads])
         report.publish("The online runtime against plain PyTorch", report.markdown(HEADINGS, rows), name=name)
 
 

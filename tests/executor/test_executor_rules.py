@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 import remint
 from remint import planners
 from remint.executor.cache import Cache
+from remint.executor.lower import _Writer
 from remint.executor.training import EARLIER, TURN, kept_bytes
 from remint.plan import Plan
 from remint.planners.base import Outcome
@@ -362,3 +364,22 @@ def test_inductor_saves_what_the_plan_says():
     model(x).square().mean().backward()
     for a, b in zip(grads(model), grads(other), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_an_input_is_not_called_by_the_name_of_another_node():
+    """Generated code takes arguments by their targets, then renames them: one would overwrite the other."""
+    joint = torch.fx.Graph()
+    first, second = joint.placeholder("a"), joint.placeholder("b")
+    training = SimpleNamespace(
+        joint=SimpleNamespace(module=SimpleNamespace(graph=joint)), storages=SimpleNamespace(made={})
+    )
+    writer = _Writer(training, set(), lambda key: pytest.fail(f"{key} is there"))
+    start = writer.graph.placeholder("tangents")
+    writer.graph.create_node("call_function", torch.neg, (start,), name="b")
+    with writer.graph.inserting_before(start):
+        nodes = [writer.placeholder(second), writer.placeholder(first)]
+    writer.graph.output(tuple(nodes))
+    found = torch.fx.GraphModule(nn.Module(), writer.graph)(1.0, 2.0, torch.zeros(1))
+    assert [node.name for node in nodes][0] != "b"
+    assert found == (1.0, 2.0)
+    assert all(node.target == node.name for node in nodes)

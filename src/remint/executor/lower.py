@@ -40,16 +40,17 @@ def lower(training: Training, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModul
     forward.run(names[:turn])
     outputs = forward.results(training.forward_outputs)
 
-    saved: dict[fx.Node, None] = {}
+    saved: dict[fx.Node, fx.Node] = {}  # what the forward saves, and the input of the backward that gets it
 
     def load(key: fx.Node | str) -> fx.Node:
         """Make the value of the forward that stands for `key` an input of the backward."""
         value = forward.latest[key]
         # Those that ask for no version check would have to come last; with the check, the order is free.
         value.meta.pop("saved_tensor_with_no_vc_check", None)
-        saved[value] = None
-        with backward.graph.inserting_before(end_of_saved):
-            return backward.placeholder(key, like=value)
+        if value not in saved:
+            with backward.graph.inserting_before(end_of_saved):
+                saved[value] = backward.placeholder(key, like=value)
+        return saved[value]
 
     backward = _Writer(training, again, load, seen=set(names[:turn]))
     end_of_saved = backward.graph.placeholder("tangents_end")
@@ -95,6 +96,8 @@ class _Writer:
         source = key if isinstance(key, fx.Node) else like
         assert source is not None
         node = self.graph.placeholder(source.name)
+        # Arguments are called by their targets, and renamed one by one: a target must not be the name of another node.
+        node.target = node.name
         node.meta = dict(source.meta)
         self.latest[key] = node
         return node
