@@ -21,7 +21,9 @@ struct ClearingCell {
 
 struct Clearing {
   Window window;
-  double price;  // what costs more per byte than this to evict is moved instead
+  double price = 0.0;  // what costs more per byte than this to evict is moved instead
+  Bytes from = 0;      // the window's bytes, counted from the first cell on
+  Bytes to = 0;
   bool evicts(const ClearingCell& cell) const {
     return !cell.free && cell.evictable &&
            (std::isinf(price) || cell.cost <= price * static_cast<double>(cell.nbytes));

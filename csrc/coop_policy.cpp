@@ -38,16 +38,12 @@ class Coop final : public Policy {
     const std::optional<Clearing> clearing = search_.cheapest(cells_, arena_->footprint(nbytes));
     choice.found = clearing.has_value();
     if (!clearing) return;
-    Bytes address = 0;
-    for (std::size_t i = 0; i <= clearing->window.last; ++i) {
-      if (i == clearing->window.first) choice.from = address;
-      address += cells_[i].nbytes;
-      if (i >= clearing->window.first && clearing->evicts(cells_[i])) choice.victims.push_back(owners_[i]);
+    choice.from = clearing->from;
+    choice.to = clearing->to;
+    for (std::size_t i = clearing->window.first; i <= clearing->window.last; ++i) {
+      if (clearing->evicts(cells_[i])) choice.victims.push_back(owners_[i]);
     }
-    choice.to = address;
   }
-
-  bool by_address() const override { return true; }
 
   void choose_anywhere(Nanoseconds now, Choice& choice) override {
     StorageId best = kNone;
@@ -72,7 +68,7 @@ class Coop final : public Policy {
     if (cell.evictable) cell.cost = cost(block.owner, now);
     if (!moving_ || block.owner == Arena::kRunning) return cell;
     const Storage& s = records_.storage(block.owner);
-    if (s.locks > 0 || s.fixed) return cell;
+    if (!s.movable()) return cell;
     const double staleness = static_cast<double>(std::max<Nanoseconds>(now - s.last, 1));
     cell.move_cost = kMoveNanoseconds * static_cast<double>(block.nbytes) / staleness;
     return cell;

@@ -17,7 +17,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <limits>
 #include <memory>

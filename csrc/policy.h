@@ -22,7 +22,8 @@ struct PolicyOptions {
 struct Choice {
   bool found = false;  // false: there is nothing to be done
   std::vector<StorageId> victims;
-  // What stays between these addresses is moved together, if there is too little room without.
+  // What stays between these addresses is moved together, if there is too little room without. None (from ==
+  // to) of a policy that does not look for a place.
   Bytes from = 0;
   Bytes to = 0;
 
@@ -48,9 +49,6 @@ class Policy {
   // Says in `choice`, which is clear, what to do next for a request of `nbytes`. A policy of the arena makes
   // as much room as the request needs, any other evicts one storage at a time.
   virtual void choose(Bytes nbytes, Nanoseconds now, Choice& choice) = 0;
-
-  // Whether `choose` looks at addresses.
-  virtual bool by_address() const { return false; }
 
   // Like `choose`, for one storage, when it does not matter where it stands.
   virtual void choose_anywhere(Nanoseconds now, Choice& choice) { choose(0, now, choice); }

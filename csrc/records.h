@@ -31,7 +31,9 @@ struct StorageState {
   bool resident = false;
   bool pinned = false;
   bool constant = false;
-  bool fixed = false;        // its address is known elsewhere: it is never moved
+  bool fixed = false;  // its address is known elsewhere: it is never moved
+  // Whether it may be moved while an op is running.
+  bool movable() const { return !fixed && locks == 0; }
   bool let_go_late = false;  // the program let go of it while it was locked
 };
 

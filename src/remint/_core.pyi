@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from remint.blocks import Columns
 from remint.run import Status
 from remint.trace import Trace
 
@@ -58,16 +59,7 @@ class Simulation:
     def statistics(self) -> dict[str, Any]: ...
     def decisions(self) -> str: ...
     def timeline(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]: ...
-    def block_log(
-        self,
-    ) -> tuple[
-        npt.NDArray[np.float64],
-        str,
-        npt.NDArray[np.int64],
-        npt.NDArray[np.int64],
-        npt.NDArray[np.int64],
-        npt.NDArray[np.int64],
-    ]: ...
+    def block_log(self) -> Columns: ...
     def blocks(self) -> list[tuple[int, int, int]]: ...
 
 # search: csrc/bindings/bind_search.cpp
