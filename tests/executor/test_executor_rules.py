@@ -369,17 +369,17 @@ def test_inductor_saves_what_the_plan_says():
 def test_an_input_is_not_called_by_the_name_of_another_node():
     """Generated code takes arguments by their targets, then renames them: one would overwrite the other."""
     joint = torch.fx.Graph()
-    first, second = joint.placeholder("a"), joint.placeholder("b")
+    first, second = joint.placeholder("a"), joint.placeholder("a_1")
     training = SimpleNamespace(
         joint=SimpleNamespace(module=SimpleNamespace(graph=joint)), storages=SimpleNamespace(made={})
     )
     writer = _Writer(training, set(), lambda key: pytest.fail(f"{key} is there"))
     start = writer.graph.placeholder("tangents")
-    writer.graph.create_node("call_function", torch.neg, (start,), name="b")
+    writer.graph.create_node("call_function", torch.neg, (start,), name="a")
     with writer.graph.inserting_before(start):
-        nodes = [writer.placeholder(second), writer.placeholder(first)]
+        nodes = [writer.placeholder(first), writer.placeholder(second)]
     writer.graph.output(tuple(nodes))
     found = torch.fx.GraphModule(nn.Module(), writer.graph)(1.0, 2.0, torch.zeros(1))
-    assert nodes[0].name != "b"
+    assert nodes[0].name == "a_1"  # as "a" is taken
     assert found == (1.0, 2.0)
     assert all(node.target == node.name for node in nodes)

@@ -182,18 +182,13 @@ def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]
             result = node.target(*args, **kwargs)  # type: ignore[operator]
             storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(result)}
             fresh = [nbytes for address, nbytes in storages.items() if address not in old]
-            workspace = run.peak_bytes - sum(_in_arena(nbytes) for nbytes in fresh)
+            workspace = run.peak_bytes - run.used_bytes  # its results are what is left in use
             del result
         shapes = {t.untyped_storage()._cdata: int(t.untyped_storage().nbytes()) for t in _tensors(node.meta["val"])}
         excess = max(0, sum(fresh) - sum(shapes.values())) if fresh else 0
-        found[key] = max(0, workspace) + _unseen(node, args), excess
+        found[key] = workspace + _unseen(node, args), excess
     torch.set_rng_state(state)
     return found
-
-
-def _in_arena(nbytes: int) -> int:
-    """Return what `nbytes` take in an arena: whole lines of a cache; numbers are kept elsewhere."""
-    return 0 if nbytes <= 64 else -(-nbytes // 64) * 64
 
 
 def _unseen(node: fx.Node, args: Any) -> int:
