@@ -1,12 +1,16 @@
-"""Coop's figures: overhead, fragmentation, search latency and the smallest budget, beside DTR on the same arena."""
+"""Coop's figures: overhead, fragmentation, search latency and the smallest budget, beside DTR on the same arena.
+
+On steps recorded from the networks of its comparison, at CPU size.
+"""
 
 from __future__ import annotations
 
 from matplotlib.figure import Figure
 
 import remint
+from coop_networks import STEPS
+from recorded import record_steps
 from report import FULL, markdown, publish
-from traces import all_traces
 
 POLICIES = ("coop", "dtr-eq", "dte", "lru")
 COLORS = dict(zip(POLICIES, ("#d5322d", "#4a86e8", "#2e9d5b", "#7b8794"), strict=True))
@@ -17,9 +21,7 @@ def search_microseconds(run: remint.Run) -> float:
 
 
 def main() -> None:
-    traces = all_traces()
-    if not FULL:
-        traces = dict(list(traces.items())[:4])
+    traces = record_steps(STEPS if FULL else dict(list(STEPS.items())[:3]))
     budgets = [f"{percent}%" for percent in (range(90, 19, -5) if FULL else range(80, 39, -20))]
     figure = Figure(figsize=(3.4 * len(traces), 9), layout="constrained")
     axes = figure.subplots(3, len(traces), squeeze=False, sharex=True)

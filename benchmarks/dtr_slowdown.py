@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from recorded import recorded_traces
+from recorded import STEPS, record_steps
 from remint import sweep
 from remint.report.data import sweep_data
 from remint.report.figures import sweep_figure
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", choices=["ideal", "arena"], default="ideal")
     memory = parser.parse_args().memory
-    traces = dtr_traces() | recorded_traces() | (generated_traces() if FULL else {})
+    traces = dtr_traces() | record_steps(STEPS) | (generated_traces() if FULL else {})
     budgets = [f"{percent}%" for percent in (range(10, 101, 5) if FULL else range(20, 101, 20))]
     rows = sweep(traces, budgets=budgets, policies="all", memory=memory, jobs=1)
     table = []

@@ -18,7 +18,9 @@ from remint import Trace
 Step = Callable[[], None]
 
 
-def _step(net: nn.Module, *inputs: torch.Tensor) -> Step:
+def step_of(net: nn.Module, *inputs: torch.Tensor) -> Step:
+    """Return a training step of a network that returns its loss."""
+
     def step() -> None:
         net.zero_grad(set_to_none=True)
         net(*inputs).backward()
@@ -94,25 +96,25 @@ def resnet32() -> nn.Module:
 
 def _model(name: str) -> Step:
     net, inputs = models.make(name)
-    return _step(net, *inputs)
+    return step_of(net, *inputs)
 
 
 STEPS: dict[str, Callable[[], Step]] = {
-    "ResNet-32": lambda: _step(resnet32(), torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))),
+    "ResNet-32": lambda: step_of(resnet32(), torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))),
     "DenseNet-121": lambda: _model("densenet121"),
     "U-Net": lambda: _model("unet"),
-    "LSTM": lambda: _step(LSTM(256), torch.randn(40, 64, 256), torch.randint(0, 10, (64,))),
-    "TreeLSTM": lambda: _step(TreeLSTM(128), torch.randn(64, 32, 128), torch.randint(0, 10, (32,))),
+    "LSTM": lambda: step_of(LSTM(256), torch.randn(40, 64, 256), torch.randint(0, 10, (64,))),
+    "TreeLSTM": lambda: step_of(TreeLSTM(128), torch.randn(64, 32, 128), torch.randint(0, 10, (32,))),
     "Transformer": lambda: _model("gpt4-eager"),
     "unrolled GAN": lambda: unrolled_gan(width=256, batch=256, unrolled=5),
 }
 
 
-def recorded_traces() -> dict[str, Trace]:
+def record_steps(steps: dict[str, Callable[[], Step]]) -> dict[str, Trace]:
     """Return a step of every network, with measured costs."""
     torch.set_num_threads(1)
     traces = {}
-    for name, make in STEPS.items():
+    for name, make in steps.items():
         torch.manual_seed(0)
         step = make()
         step()  # the first is not like the others

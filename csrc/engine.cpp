@@ -44,6 +44,26 @@ ValueId Engine::adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag) {
   return value;
 }
 
+void Engine::use_again(ValueId value, std::uint64_t tag) {
+  const StorageId id = records_.value(value).storage;
+  records_.wake(id);
+  records_.value(value).tag = tag;
+  Storage& s = records_.storage(id);
+  s.references = 1;
+  s.last = clock_;
+  note_block(BlockChange::kMade, id);
+  note_block(BlockChange::kPinned, id);
+  note('C', tag);
+  sample();
+}
+
+void Engine::drop_resting(ValueId value) {
+  const StorageId id = records_.value(value).storage;
+  records_.wake(id);
+  std::vector<StorageId> orphans;  // none: a constant has no recipe
+  records_.drop(id, orphans);
+}
+
 void Engine::run(const OpDescription& description, std::vector<ValueId>& outputs) {
   if (options_.reference) {
     run_reference(description, outputs);

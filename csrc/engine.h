@@ -148,6 +148,11 @@ class Engine {
   // elsewhere has no block (kNone) and counts no bytes.
   ValueId adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag);
 
+  // A constant elsewhere that nothing needs rests where a caller notes what is dropped. It is used again,
+  // under another name, or dropped.
+  void use_again(ValueId value, std::uint64_t tag);
+  void drop_resting(ValueId value);
+
   // Runs an op of the program; `outputs` gets its values.
   void run(const OpDescription& description, std::vector<ValueId>& outputs);
 
@@ -340,6 +345,7 @@ class Engine {
   std::vector<Retired> retired_;
   std::uint64_t next_settled_ = 0;  // the earliest due time of retired_
   std::vector<StorageId> unlocking_;
+  std::vector<StorageId> collecting_;  // empty; room for the next time
 
   Statistics statistics_;
   std::vector<Event>* events_ = nullptr;

@@ -223,12 +223,18 @@ void Engine::let_go(StorageId id) {
 
 // Drops the record of `id`, and of everything that was kept only for it, if nothing can need them any more.
 void Engine::collect(StorageId id) {
-  std::vector<StorageId> dead(1, id);
+  std::vector<StorageId> dead = std::move(collecting_);
+  dead.assign(1, id);
   while (!dead.empty()) {
     const StorageId at = dead.back();
     dead.pop_back();
     const Storage& s = records_.storage(at);
-    if (!s.in_use || s.locks > 0 || !records_.dead(at)) continue;
+    if (!s.in_use || s.resting || s.locks > 0 || !records_.dead(at)) continue;
+    if (s.constant && s.block == kNone && records_.notes_dropped()) {
+      note_block(BlockChange::kDropped, at);
+      records_.rest(at);
+      continue;
+    }
     if (s.resident) {
       if (options_.deallocation == Deallocation::kIgnore) continue;
       if (s.pinned) pinned_bytes_ -= s.nbytes;
@@ -240,6 +246,7 @@ void Engine::collect(StorageId id) {
     policy_->touched(at);
     records_.drop(at, dead);
   }
+  collecting_ = std::move(dead);
 }
 
 void Engine::materialize(ValueId value) {
@@ -280,6 +287,7 @@ void Engine::pin_storage(StorageId id) {
 }
 
 void Engine::forget_recipe(ValueId value) {
+  if (records_.value(value).op == kNone) return;
   policy_->neighbourhood().dropping(records_.value(value).storage);
   std::vector<StorageId> orphans;
   records_.drop_recipe(value, orphans);

@@ -81,6 +81,7 @@ bool Records::dead(StorageId id) const {
   if (s.references != 0) return false;
   if (s.readers == 0) return true;
   // A view reads its own storage; that keeps nothing alive.
+  if (s.values.size() == 1) return false;
   std::uint32_t own = 0;
   for (ValueId v : s.values) {
     for (const Value::Reader& reader : values_[v].readers) {

@@ -35,6 +35,7 @@ struct StorageState {
   // Whether it may be moved while an op is running.
   bool movable() const { return !fixed && locks == 0; }
   bool let_go_late = false;  // the program let go of it while it was locked
+  bool resting = false;      // a constant that nothing needs, kept for its next use
 };
 
 struct Storage : StorageState {
@@ -91,9 +92,29 @@ class Records {
   // its own.
   struct Dropped {
     std::vector<StorageId> storages;
+    std::vector<StorageId> resting;  // not dropped, see `rest`
     std::vector<std::uint64_t> ops;
+    bool empty() const { return storages.empty() && resting.empty() && ops.empty(); }
+    void clear() {
+      storages.clear();
+      resting.clear();
+      ops.clear();
+    }
   };
   void note_dropped(Dropped* dropped) { dropped_ = dropped; }
+  bool notes_dropped() const { return dropped_ != nullptr; }
+
+  // The record of a dead constant stays, for a caller that will use it again: weights are let go of and come
+  // back all the time.
+  void rest(StorageId id) {
+    storages_[id].resting = true;
+    ++num_resting_;
+    dropped_->resting.push_back(id);
+  }
+  void wake(StorageId id) {
+    storages_[id].resting = false;
+    --num_resting_;
+  }
 
   // Forgets that ops outside `storage` read it.
   void drop_readers(StorageId storage);
@@ -115,7 +136,7 @@ class Records {
 
   // One past the largest storage id in use so far; for tables indexed by storage.
   std::size_t num_storage_slots() const { return storages_.size(); }
-  std::size_t num_storages() const { return storages_.size() - free_storages_.size(); }
+  std::size_t num_storages() const { return storages_.size() - free_storages_.size() - num_resting_; }
 
   // Calls visit(StorageId) for the storage of every input (parent) or output (child) of the ops that made
   // (read) values of `id`, duplicates and `id` itself included.
@@ -142,6 +163,7 @@ class Records {
   void remove_reader(ValueId value, std::uint32_t reader);
 
   Dropped* dropped_ = nullptr;
+  std::size_t num_resting_ = 0;
   Table<Storage> storages_;
   Table<Value> values_;
   Table<Op> ops_;

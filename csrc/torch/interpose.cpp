@@ -51,8 +51,17 @@ class BudgetAllocator final : public c10::Allocator {
   }
 };
 
+c10::DispatchKeySet below(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
+void boxed_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  op.redispatchBoxed(below(keys), stack);
+}
+
 void boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const Call call{op, keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey)};
+  const Call call{op, below(keys)};
   if (Session* session = current_session()) {
     session->run(call, stack);
     return;
@@ -90,18 +99,23 @@ std::vector<c10::RegistrationHandleRAII>& handles() {
 
 // An op with a kernel for all backends, maybe beside one for the CPU, would arrive in the pieces that this
 // kernel calls, and so with other bits: for such an op the boxed function is registered by name. For the
-// others the fallback does.
+// others the fallback does. Views touch no bytes: they have a quicker function. (PyTorch has "fallthrough"
+// for that, but not for single ops: functorch calls it all the same.)
 void interpose(const c10::OperatorHandle& op) {
+  const bool implicit = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   const bool composite =
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
-      (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-       op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
-  if (!composite || op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect)) return;
-  if (op.hasKernelForDispatchKey(kKey)) return;
+      (implicit && op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  const Operator& facts = operator_facts(op);
+  const bool view = facts.view && !facts.may_accumulate;
+  if (!composite && (implicit || !view)) return;
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect) || op.hasKernelForDispatchKey(kKey)) return;
   handles().push_back(c10::Dispatcher::singleton().registerImpl(
-      op.operator_name(), kKey, c10::KernelFunction::makeFromBoxedFunction<&boxed>(), std::nullopt, nullptr,
-      "remint"));
+      op.operator_name(), kKey,
+      view ? c10::KernelFunction::makeFromBoxedFunction<&boxed_view>()
+           : c10::KernelFunction::makeFromBoxedFunction<&boxed>(),
+      std::nullopt, nullptr, "remint"));
 }
 
 struct ByName {
@@ -136,7 +150,7 @@ std::atomic<bool> any_new{true};
 class Listener final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle&) override { any_new = true; }
-  void onOperatorDeregistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override { operator_gone(op); }
 };
 
 // In a forked child only the thread that forked goes on. A session that another thread was in the middle of

@@ -2,8 +2,10 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <mutex>
-#include <shared_mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -60,6 +62,25 @@ bool is_namespace(const std::string& name, const char* space) {
   return name.compare(0, std::char_traits<char>::length(space), space) == 0;
 }
 
+// All operators that were asked for, by the address of their names.
+struct Known {
+  std::mutex mutex;
+  std::unordered_map<const void*, const Operator*> operators;
+  std::atomic<std::uint64_t> num_gone{0};
+};
+
+Known& known() {
+  static auto* one = new Known();
+  return *one;
+}
+
+const Operator& look_up(const c10::OperatorHandle& op) {
+  std::lock_guard<std::mutex> lock(known().mutex);
+  const Operator*& facts = known().operators[&op.operator_name()];
+  if (facts == nullptr) facts = new Operator(op);
+  return *facts;
+}
+
 }  // namespace
 
 Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema().name()) {
@@ -108,17 +129,27 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
 }
 
 const Operator& operator_facts(const c10::OperatorHandle& op) {
-  static auto* mutex = new std::shared_mutex();
-  static auto* table = new std::unordered_map<const void*, Operator*>();
+  // Asked for with every op: what this thread found last is looked at first.
+  struct Found {
+    const void* key = nullptr;
+    const Operator* facts = nullptr;
+    std::uint64_t num_gone = 0;
+  };
+  static thread_local std::array<Found, 64> recent;
   const void* key = &op.operator_name();
-  {
-    std::shared_lock<std::shared_mutex> lock(*mutex);
-    auto found = table->find(key);
-    if (found != table->end()) return *found->second;
-  }
-  auto* facts = new Operator(op);
-  std::unique_lock<std::shared_mutex> lock(*mutex);
-  return *table->emplace(key, facts).first->second;
+  Found& last = recent[(reinterpret_cast<std::uintptr_t>(key) >> 6) % recent.size()];
+  const std::uint64_t num_gone = known().num_gone.load(std::memory_order_relaxed);
+  if (last.key != key || last.num_gone != num_gone) last = {key, &look_up(op), num_gone};
+  return *last.facts;
+}
+
+void operator_gone(const c10::OperatorHandle& op) {
+  std::lock_guard<std::mutex> lock(known().mutex);
+  auto found = known().operators.find(&op.operator_name());
+  if (found == known().operators.end()) return;
+  found->second->gone = true;
+  known().operators.erase(found);
+  ++known().num_gone;
 }
 
 }  // namespace remint

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,12 +33,15 @@ struct Operator {
   // on, and the argument that says whether it is training (-1: always).
   int statistics = -1;
   int training = -1;
-  int generator = -1;  // the argument that is a generator
+  int generator = -1;                     // the argument that is a generator
+  mutable std::atomic<bool> gone{false};  // no longer registered: `handle` is not to be used
 
   explicit Operator(const c10::OperatorHandle& op);
 };
 
-// The facts about `op`. Never freed.
+// The facts about `op`. Never freed: recipes point to them.
 const Operator& operator_facts(const c10::OperatorHandle& op);
+// `op` is no longer registered: its address may become that of another.
+void operator_gone(const c10::OperatorHandle& op);
 
 }  // namespace remint

@@ -31,16 +31,16 @@ at::Generator generator_of(const Operator& op, const torch::jit::Stack& stack, s
   return at::detail::getDefaultCPUGenerator();
 }
 
-TensorLook::TensorLook(const at::Tensor& tensor)
-    : offset(tensor.storage_offset()),
-      dtype(tensor.dtype()),
-      conjugate(tensor.is_conj()),
-      negative(tensor.is_neg()),
-      requires_grad(tensor.requires_grad()) {
+void TensorLook::assign(const at::Tensor& tensor) {
   const at::IntArrayRef s = tensor.sizes();
   const at::IntArrayRef t = tensor.strides();
   sizes.assign(s.begin(), s.end());
   strides.assign(t.begin(), t.end());
+  offset = tensor.storage_offset();
+  dtype = tensor.dtype();
+  conjugate = tensor.is_conj();
+  negative = tensor.is_neg();
+  requires_grad = tensor.requires_grad();
 }
 
 std::size_t TensorLook::nbytes() const {

@@ -27,8 +27,7 @@ struct TensorLook {
   bool negative = false;
   bool requires_grad = false;
 
-  TensorLook() = default;
-  explicit TensorLook(const at::Tensor& tensor);
+  void assign(const at::Tensor& tensor);
   // A tensor that looks like this at `nbytes` of memory, which it does not own.
   at::Tensor tensor_at(void* address, std::size_t nbytes) const;
   std::size_t nbytes() const;  // from the start of the storage to the last element
@@ -82,6 +81,14 @@ struct Recipe {
   std::vector<Slot> slots;
   std::vector<Result> results;
   std::unique_ptr<RandomState> random;
+
+  // Empty, with room for what comes next: recipes come and go with every op.
+  void clear() {
+    arguments.clear();
+    slots.clear();
+    results.clear();
+    random.reset();
+  }
 };
 
 // All tensors in `value` (a tensor, a list of them, an optional one), undefined ones included, in order.

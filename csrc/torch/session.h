@@ -17,13 +17,13 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "arena.h"
@@ -234,8 +234,15 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void add_constant(Touched& touched);
   void let_go_of_unlocked_constants();
   void* address_of(StorageId storage) const;
-  void settle();          // what is pending
-  void forget_dropped();  // what the engine dropped
+  void settle();  // what is pending
+  // The engine dropped records: what they kept goes, too. To be called before the engine makes new ones,
+  // which may have the same ids.
+  void forget_dropped() {
+    while (!dropped_.empty()) forget(dropped_);
+  }
+  void forget(Records::Dropped& dropped);
+  std::unique_ptr<Recipe> new_recipe();
+  void keep(ValueId constant, c10::intrusive_ptr<c10::StorageImpl> storage);
   void let_go_of_unused_constants();
   void materialize_all();
   void move_out(Held* held);
@@ -257,17 +264,21 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::unique_ptr<Engine> engine_;
   Arena* arena_ = nullptr;
   Records::Dropped dropped_;
-  Records::Dropped forgetting_;             // empty; room for the next time
+  // Empty; room for the next time.
+  Records::Dropped forgetting_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone_;
+  std::vector<std::unique_ptr<Recipe>> spare_recipes_;
   std::vector<Held*> holders_;              // by storage
-  std::unordered_map<Bytes, Loose> loose_;  // by offset
+  ska::flat_hash_map<Bytes, Loose> loose_;  // by offset
   std::vector<Bytes> running_;              // offsets of what the running op allocated
-  std::unordered_map<const c10::StorageImpl*, ValueId> constants_;  // elsewhere
+  ska::flat_hash_map<const c10::StorageImpl*, ValueId> constants_;  // elsewhere
   struct Kept {
     c10::intrusive_ptr<c10::StorageImpl> storage;
     std::uint64_t number = 0;
     bool retired = false;  // the program let go of it
+    bool used = true;      // since constants were looked through the last time
   };
-  std::unordered_map<StorageId, Kept> kept_;  // the same, by storage
+  std::vector<Kept> kept_;  // the same, by storage; null: no constant elsewhere, or one that rests
   std::size_t constants_until_look_ = 64;
 
   // The op at hand.

@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "session.h"
 
@@ -94,7 +95,7 @@ void Session::identify(Touched& touched, bool written) {
   }
   forget_dropped();
   auto known = constants_.find(touched.storage);
-  if (known == constants_.end()) return;
+  if (known == constants_.end() || !kept_[engine_->records().value(known->second).storage].storage) return;
   // Held until the op has locked it: what is done before that may drop its last reader.
   touched.value = known->second;
   engine_->retain(touched.value);
@@ -104,12 +105,17 @@ void Session::identify(Touched& touched, bool written) {
 void Session::add_constant(Touched& touched) {
   if (--constants_until_look_ == 0) let_go_of_unused_constants();
   forget_dropped();
-  touched.value = engine_->adopt_constant(kNone, 0, next_number_++);
+  auto resting = constants_.find(touched.storage);
+  if (resting == constants_.end()) {
+    touched.value = engine_->adopt_constant(kNone, 0, next_number_++);
+  } else {
+    // Of the same storage, or of one that was at its address: no recipe reads it, so it can be of any.
+    touched.value = resting->second;
+    engine_->use_again(touched.value, next_number_++);
+  }
   if (recorder_ != nullptr)
     recorder_->constant(static_cast<Bytes>(touched.storage->nbytes()), remint::kElsewhere);
-  constants_[touched.storage] = touched.value;
-  kept_[engine_->records().value(touched.value).storage] = {
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage), number_of(touched.value)};
+  keep(touched.value, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(touched.storage));
   unlocked_constants_.push_back(touched.value);
 }
 
@@ -121,19 +127,30 @@ void Session::let_go_of_unlocked_constants() {
 }
 
 // Constants elsewhere that the program let go of: better keep what was made from them, where that is smaller.
+// Those that rested all the time since the last look are forgotten.
 void Session::let_go_of_unused_constants() {
-  std::map<std::uint64_t, StorageId> unused;  // in the order in which they were first used
-  for (auto& [storage, kept] : kept_) {
+  std::map<std::uint64_t, ValueId> unused;  // in the order in which they were first used
+  std::vector<std::pair<const c10::StorageImpl*, ValueId>> rested;
+  for (const auto& [storage, value] : constants_) {
+    Kept& kept = kept_[engine_->records().value(value).storage];
+    if (!kept.storage) {
+      if (!std::exchange(kept.used, false)) rested.emplace_back(storage, value);
+      continue;
+    }
     if (kept.retired || kept.storage.use_count() > 1) continue;
     kept.retired = true;
-    unused[kept.number] = storage;
+    unused[kept.number] = value;
   }
-  for (const auto& [number, storage] : unused) {
-    engine_->retire(engine_->records().storage(storage).values[0],
-                    static_cast<Bytes>(kept_.at(storage).storage->nbytes()));
+  for (const auto& [storage, value] : rested) {
+    constants_.erase(storage);
+    engine_->drop_resting(value);
+  }
+  for (const auto& [number, value] : unused) {
+    const StorageId id = engine_->records().value(value).storage;
+    engine_->retire(value, static_cast<Bytes>(kept_[id].storage->nbytes()));
     if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, number);
   }
-  constants_until_look_ = 64 + kept_.size();
+  constants_until_look_ = 64 + constants_.size();
 }
 
 void Session::prepare_writes(const Operator& op) {
@@ -173,7 +190,7 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
         return touched.write == Operator::Write::kInPlace || touched.write == Operator::Write::kOverwrites;
       });
   if (!makes_something) return nullptr;
-  auto recipe = std::make_unique<Recipe>();
+  std::unique_ptr<Recipe> recipe = new_recipe();
   recipe->op = &op;
   recipe->source = source_;
   recipe->keys = keys;
@@ -210,10 +227,20 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
   }
   recipe->slots.reserve(uses_.size());
   for (const Use& use : uses_) {
-    Recipe::Slot slot;
+    // The recipe must not keep the tensor.
+    c10::IValue& argument = recipe->arguments[use.argument];
+    if (use.element < 0) {
+      argument = c10::IValue();
+    } else {
+      if (recipe->slots.empty() || recipe->slots.back().argument != use.argument) {
+        argument = c10::IValue(argument.toList().copy());
+      }
+      argument.toList().set(static_cast<std::size_t>(use.element), c10::IValue(at::Tensor()));
+    }
+    Recipe::Slot& slot = recipe->slots.emplace_back();
     slot.argument = use.argument;
     slot.element = use.element;
-    slot.look = TensorLook(*use.tensor);
+    slot.look.assign(*use.tensor);
     if (use.touched != kNone) {
       const Touched& touched = touched_[use.touched];
       if (touched.input != kNone) {
@@ -226,18 +253,14 @@ std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchK
         slot.kind = Recipe::Slot::Kind::kScratch;
       }
     }
-    // The recipe must not keep the tensor.
-    c10::IValue& argument = recipe->arguments[use.argument];
-    if (use.element < 0) {
-      argument = c10::IValue();
-    } else {
-      if (recipe->slots.empty() || recipe->slots.back().argument != use.argument) {
-        argument = c10::IValue(argument.toList().copy());
-      }
-      argument.toList().set(static_cast<std::size_t>(use.element), c10::IValue(at::Tensor()));
-    }
-    recipe->slots.push_back(std::move(slot));
   }
+  return recipe;
+}
+
+std::unique_ptr<Recipe> Session::new_recipe() {
+  if (spare_recipes_.empty()) return std::make_unique<Recipe>();
+  std::unique_ptr<Recipe> recipe = std::move(spare_recipes_.back());
+  spare_recipes_.pop_back();
   return recipe;
 }
 

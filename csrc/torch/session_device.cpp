@@ -109,9 +109,8 @@ void Session::free(void* address) {
 void* Session::address_of(StorageId id) const {
   const Storage& storage = engine_->records().storage(id);
   if (storage.block != kNone) return region_->at(arena_->block(storage.block).address);
-  auto kept = kept_.find(id);
-  TORCH_INTERNAL_ASSERT(kept != kept_.end(), "remint: a storage without an address");
-  return kept->second.storage->_mutable_data_ptr_no_checks().get();
+  TORCH_INTERNAL_ASSERT(id < kept_.size() && kept_[id].storage, "remint: a storage without an address");
+  return kept_[id].storage->_mutable_data_ptr_no_checks().get();
 }
 
 void Session::evicted(StorageId id) {
@@ -148,6 +147,9 @@ void Session::moved(StorageId id, Bytes from, Bytes to) {
 // of the program's sight as can be.
 void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
   const Recipe& recipe = *reinterpret_cast<const Recipe*>(op.tag);
+  TORCH_CHECK(!recipe.op->gone, "remint: ", recipe.op->name,
+              " has to run again, but its library was removed. Keep the library, or pin what it makes "
+              "(remint.pin).");
   const Records& records = engine.records();
   auto address = [&](BlockId block) { return region_->at(arena_->block(block).address); };
   // Where each input is; one that is written in place may be worked on in a copy.
@@ -157,8 +159,7 @@ void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
     const StorageId id = records.value(op.inputs[i].value).storage;
     inputs[i] = address_of(id);
     const bool elsewhere = records.storage(id).block == kNone;
-    sizes[i] =
-        elsewhere ? kept_.at(id).storage->nbytes() : static_cast<std::size_t>(records.storage(id).nbytes);
+    sizes[i] = elsewhere ? kept_[id].storage->nbytes() : static_cast<std::size_t>(records.storage(id).nbytes);
   }
   for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
     if (op.takes_over[k] == kNone || blocks[k] == kNone) continue;

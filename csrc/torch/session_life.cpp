@@ -1,6 +1,7 @@
 // The life of a session and of what it holds: opening, adoption, death, closing.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "session.h"
 
@@ -122,30 +123,48 @@ void Session::settle() {
   forget_dropped();
 }
 
-// The engine dropped records: what they kept goes, too. To be called before the engine makes new ones, which
-// may have the same ids.
-void Session::forget_dropped() {
-  while (!dropped_.storages.empty() || !dropped_.ops.empty()) {
-    // What is let go of below can drop more; the vectors are used again, because this happens after every op.
-    Records::Dropped dropped = std::move(forgetting_);
-    std::swap(dropped, dropped_);
-    std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone;
-    for (StorageId id : dropped.storages) {
-      if (id < holders_.size()) holders_[id] = nullptr;
-      auto kept = kept_.find(id);
-      if (kept == kept_.end()) continue;
-      constants_.erase(kept->second.storage.get());
-      if (recorder_ != nullptr && !kept->second.retired)
-        recorder_->about(EventKind::kRelease, kept->second.number);
-      gone.push_back(std::move(kept->second.storage));
-      kept_.erase(kept);
-    }
-    for (std::uint64_t tag : dropped.ops) delete reinterpret_cast<Recipe*>(tag);
-    gone.clear();
-    dropped.storages.clear();
-    dropped.ops.clear();
-    forgetting_ = std::move(dropped);
+void Session::forget(Records::Dropped& noted) {
+  // What is let go of below can drop more; the vectors are used again, because this happens after every op.
+  Records::Dropped dropped = std::move(forgetting_);
+  std::swap(dropped, noted);
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone = std::move(gone_);
+  for (StorageId id : dropped.storages) {
+    if (id < holders_.size()) holders_[id] = nullptr;
+    if (id >= kept_.size() || !kept_[id].storage) continue;
+    Kept& kept = kept_[id];
+    constants_.erase(kept.storage.get());
+    if (recorder_ != nullptr && !kept.retired) recorder_->about(EventKind::kRelease, kept.number);
+    gone.push_back(std::move(kept.storage));
   }
+  for (StorageId id : dropped.resting) {
+    Kept& kept = kept_[id];
+    if (recorder_ != nullptr && !kept.retired) recorder_->about(EventKind::kRelease, kept.number);
+    if (kept.retired) {
+      constants_.erase(kept.storage.get());
+      engine_->drop_resting(engine_->records().storage(id).values[0]);
+    }
+    gone.push_back(std::move(kept.storage));
+  }
+  for (std::uint64_t tag : dropped.ops) {
+    constexpr std::size_t kSpare = 64;
+    std::unique_ptr<Recipe> recipe(reinterpret_cast<Recipe*>(tag));
+    recipe->clear();
+    if (spare_recipes_.size() < kSpare) spare_recipes_.push_back(std::move(recipe));
+  }
+  gone.clear();
+  dropped.clear();
+  gone_ = std::move(gone);
+  forgetting_ = std::move(dropped);
+}
+
+// Recipes may read this constant, which is elsewhere.
+void Session::keep(ValueId constant, c10::intrusive_ptr<c10::StorageImpl> storage) {
+  const StorageId id = engine_->records().value(constant).storage;
+  if (id >= kept_.size()) kept_.resize(std::max<std::size_t>(id + 1, kept_.size() * 2));
+  ValueId& known = constants_.emplace(storage.get(), constant).first->second;
+  // One that rests, of a storage that was at the same address.
+  if (known != constant) engine_->drop_resting(std::exchange(known, constant));
+  kept_[id] = {std::move(storage), number_of(constant)};
 }
 
 void Session::pin_held(Held* held, Why why) {
@@ -266,8 +285,7 @@ void Session::move_out(Held* held) {
   const Arena::Block block = arena_->block(engine_->records().storage(id).block);
   engine_->move_out(held->value);
   region_->give_back(block.address, block.nbytes);
-  kept_[id] = {storage, number_of(held->value)};
-  constants_[storage.get()] = held->value;
+  keep(held->value, storage);
   holders_[id] = nullptr;
   engine_->release(held->value);
   delete held;

@@ -271,6 +271,45 @@ def test_data_loader_with_workers():
     assert total.item() == sum(range(64))
 
 
+def set_to_zero(x):
+    x.zero_()
+
+
+def add_one(x):
+    return x + 1
+
+
+def test_an_op_can_come_where_another_one_went():
+    # A library that goes frees the address of its op, and the next one is registered there.
+    for i in range(6):
+        library = torch.library.Library(f"remint_tests_{i}", "DEF")
+        in_place = i % 2 == 1
+        library.define("op(Tensor(a!) x) -> ()" if in_place else "op(Tensor x) -> Tensor")
+        library.impl("op", set_to_zero if in_place else add_one, "CPU")
+        op = getattr(torch.ops, f"remint_tests_{i}").op
+        with remint.budget("1MiB", chaos=True, check=True):
+            x = torch.ones(64) * 2
+            y = op(x)
+            assert x.sum().item() == (0 if in_place else 128)
+            assert in_place or y.sum().item() == 192
+        library._destroy()
+
+
+def test_an_op_that_is_gone_cannot_run_again():
+    library = torch.library.Library("remint_tests", "DEF")
+    library.define("op(Tensor x) -> Tensor")
+    library.impl("op", add_one, "CPU")
+    with remint.budget("1MiB", check=True):
+        x = torch.ones(64) * 2
+        y = torch.ops.remint_tests.op(x)
+        remint.evict(y)
+        library._destroy()
+        with pytest.raises(RuntimeError, match=r"remint_tests::op has to run again, but its library was removed"):
+            y.sum()
+        del y
+        assert x.sum().item() == 128
+
+
 def test_bad_arguments():
     for bad in ("x", -1, 0, "50%"):
         with pytest.raises(ValueError, match="budget"):
