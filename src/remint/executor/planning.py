@@ -24,8 +24,27 @@ QUIET_SECONDS = 5.0
 SECONDS_BETWEEN = 2.0
 
 
+# On the heap beside the bytes of tensors: their headers, autograd's nodes, Python's objects. As measured, about this
+# much per op of a graph; not more than this part of the budget is left to them.
+BYTES_BESIDE_OP = 512
+LARGEST_PART_BESIDE = 256
+
+
 def plan_graph(graph: Graph, budget: int, options: Options, cache: Cache) -> Plan:
-    """Return a plan inside `budget`, or raise a `BudgetError` with the smallest budget that is known to do."""
+    """Return a plan inside `budget`, or raise a `BudgetError` with the smallest budget that is known to do.
+
+    The heap stays inside it, too, where that can be done.
+    """
+    beside = min(BYTES_BESIDE_OP * len(graph.ops), budget // LARGEST_PART_BESIDE)
+    if graph.peak_bytes > budget:
+        try:
+            return _plan_tensors(graph, budget - beside, options, cache)
+        except PlanError:
+            pass  # it may fit without what is beside the tensors
+    return _plan_tensors(graph, budget, options, cache)
+
+
+def _plan_tensors(graph: Graph, budget: int, options: Options, cache: Cache) -> Plan:
     key = (options.planner, options.time_limit, options.seed)
     kept = cache.plan(graph, budget, key)
     if kept is not None:
