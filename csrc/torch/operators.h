@@ -29,6 +29,7 @@ struct Operator {
   bool uninitialized = false;   // makes bytes that nobody has written
   bool may_accumulate = false;  // autograd may make a gradient of what it returns
   bool hands_out = false;       // whoever gets its arguments may keep their addresses
+  bool read_around = false;  // PyTorch reads the integers it returns by address, in the middle of other ops
   // Batch norm: the first of the two arguments that are running statistics, which no training output depends
   // on, and the argument that says whether it is training (-1: always).
   int statistics = -1;

@@ -222,6 +222,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
   void hold_written(const Operator& op);
   void pin_gradients(const torch::jit::Stack& stack, std::size_t first);
+  void pin_integers(const torch::jit::Stack& stack, std::size_t first);
   void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);

@@ -271,6 +271,19 @@ def test_data_loader_with_workers():
     assert total.item() == sum(range(64))
 
 
+def test_packed_sequences():
+    # nn.LSTM keeps the address of the batch sizes over all its steps.
+    def program():
+        x, lengths = torch.randn(32, 20, 16), torch.randint(3, 20, (32,))
+        lstm = nn.LSTM(16, 24, 2, batch_first=True)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, _ = nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)
+        out.square().mean().backward()
+        return out, *(weight.grad for weight in lstm.parameters())
+
+    same_with_and_without(program)
+
+
 def set_to_zero(x):
     x.zero_()
 
