@@ -230,6 +230,7 @@ void Engine::collect(StorageId id) {
     dead.pop_back();
     const Storage& s = records_.storage(at);
     if (!s.in_use || s.resting || s.locks > 0 || !records_.dead(at)) continue;
+    // A constant elsewhere: where its caller lists it, it is used again soon.
     if (s.constant && s.block == kNone && records_.notes_dropped()) {
       note_block(BlockChange::kDropped, at);
       records_.rest(at);

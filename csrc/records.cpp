@@ -80,8 +80,8 @@ bool Records::dead(StorageId id) const {
   const Storage& s = storages_[id];
   if (s.references != 0) return false;
   if (s.readers == 0) return true;
-  // A view reads its own storage; that keeps nothing alive.
   if (s.values.size() == 1) return false;
+  // A view reads its own storage; that keeps nothing alive.
   std::uint32_t own = 0;
   for (ValueId v : s.values) {
     for (const Value::Reader& reader : values_[v].readers) {

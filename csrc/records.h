@@ -31,11 +31,12 @@ struct StorageState {
   bool resident = false;
   bool pinned = false;
   bool constant = false;
-  bool fixed = false;  // its address is known elsewhere: it is never moved
-  // Whether it may be moved while an op is running.
-  bool movable() const { return !fixed && locks == 0; }
+  bool fixed = false;        // its address is known elsewhere: it is never moved
   bool let_go_late = false;  // the program let go of it while it was locked
   bool resting = false;      // a constant that nothing needs, kept for its next use
+
+  // Whether it may be moved while an op is running.
+  bool movable() const { return !fixed && locks == 0; }
 };
 
 struct Storage : StorageState {

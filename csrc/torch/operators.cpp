@@ -54,7 +54,7 @@ const Names& hand_outs() {
 
 // Ops that return integers of which PyTorch keeps the address over other ops: a packed sequence's batch
 // sizes.
-const Names& read_around_names() {
+const Names& read_around() {
   static const auto* names = new Names{"aten::_pack_padded_sequence"};
   return *names;
 }
@@ -111,7 +111,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
   may_accumulate = accumulating().count(name) > 0;
   uninitialized = remint::uninitialized().count(name) > 0;
   hands_out = hand_outs().count(name) > 0 || is_namespace(name, "c10d") || is_namespace(name, "_c10d");
-  read_around = read_around_names().count(name) > 0;
+  read_around = remint::read_around().count(name) > 0;
   const bool has_statistics = op.schema().overload_name() != "no_stats";
   if (name == "aten::native_batch_norm" || (name == "aten::_native_batch_norm_legit" && has_statistics)) {
     statistics = 3;

@@ -135,7 +135,7 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
   const bool gradient = facts.may_accumulate && accumulating();
   estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost, signature);
   if (gradient) pin_gradients(*stack, first);
-  if (facts.read_around) pin_integers(*stack, first);
+  if (facts.read_around) pin_results(*stack, first, Why::kHandedOut, /*integers_only=*/true);
   forget_dropped();
   if (options_.chaos) {
     engine_->evict_all();
@@ -149,21 +149,16 @@ void Session::run(const Call& call, torch::jit::Stack* stack) {
 // take the whole backward, and the optimizer needs all gradients at once, because it writes what they were
 // made from.
 void Session::pin_gradients(const torch::jit::Stack& stack, std::size_t first) {
+  pin_results(stack, first, Why::kGradient, /*integers_only=*/false);
+}
+
+void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Why why, bool integers_only) {
   for (std::size_t i = first; i < stack.size(); ++i) {
     for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
       if (!tensor.defined() || !is_plain(tensor)) return;
+      if (integers_only && !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) return;
       Held* held = holder_of(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-      if (held != nullptr && held->session.get() == this) pin(held, Why::kGradient);
-    });
-  }
-}
-
-void Session::pin_integers(const torch::jit::Stack& stack, std::size_t first) {
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      if (!tensor.defined() || !is_plain(tensor) || !c10::isIntegralType(tensor.scalar_type(), false)) return;
-      Held* held = holder_of(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-      if (held != nullptr && held->session.get() == this) pin_held(held, Why::kHandedOut);
+      if (held != nullptr && held->session.get() == this) pin(held, why);
     });
   }
 }

@@ -222,7 +222,7 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
   void hold_written(const Operator& op);
   void pin_gradients(const torch::jit::Stack& stack, std::size_t first);
-  void pin_integers(const torch::jit::Stack& stack, std::size_t first);
+  void pin_results(const torch::jit::Stack& stack, std::size_t first, Why why, bool integers_only);
   void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);
@@ -239,9 +239,9 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   // The engine dropped records: what they kept goes, too. To be called before the engine makes new ones,
   // which may have the same ids.
   void forget_dropped() {
-    while (!dropped_.empty()) forget(dropped_);
+    while (!dropped_.empty()) forget();
   }
-  void forget(Records::Dropped& dropped);
+  void forget();
   std::unique_ptr<Recipe> new_recipe();
   void keep(ValueId constant, c10::intrusive_ptr<c10::StorageImpl> storage);
   void let_go_of_unused_constants();

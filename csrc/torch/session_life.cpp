@@ -123,10 +123,10 @@ void Session::settle() {
   forget_dropped();
 }
 
-void Session::forget(Records::Dropped& noted) {
+void Session::forget() {
   // What is let go of below can drop more; the vectors are used again, because this happens after every op.
   Records::Dropped dropped = std::move(forgetting_);
-  std::swap(dropped, noted);
+  std::swap(dropped, dropped_);
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone = std::move(gone_);
   for (StorageId id : dropped.storages) {
     if (id < holders_.size()) holders_[id] = nullptr;

@@ -47,9 +47,11 @@ def measured(work: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
     """Return what `work` returns, and the most bytes that it had from the allocator at once."""
     gc.collect()  # what earlier steps left in cycles must not be freed in this one
     gc.disable()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
-        result = work()
-    gc.enable()
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as run:
+            result = work()
+    finally:
+        gc.enable()
     return result, peak_bytes(run)
 
 

@@ -23,20 +23,19 @@ from remint.units import format_bytes
 QUIET_SECONDS = 5.0
 SECONDS_BETWEEN = 2.0
 
-
 # On the heap beside the bytes of tensors: their headers, autograd's nodes, Python's objects. As measured, about this
 # much per op of a graph; not more than this part of the budget is left to them.
 BYTES_BESIDE_OP = 512
-LARGEST_PART_BESIDE = 256
+LARGEST_PART_BESIDE = 1 / 256
 
 
 def plan_graph(graph: Graph, budget: int, options: Options, cache: Cache) -> Plan:
     """Return a plan inside `budget`, or raise a `BudgetError` with the smallest budget that is known to do.
 
-    The heap stays inside it, too, where that can be done.
+    A graph that has to be squeezed leaves room for what is on the heap beside tensors, where that can be done.
     """
-    beside = min(BYTES_BESIDE_OP * len(graph.ops), budget // LARGEST_PART_BESIDE)
     if graph.peak_bytes > budget:
+        beside = min(BYTES_BESIDE_OP * len(graph.ops), int(budget * LARGEST_PART_BESIDE))
         try:
             return _plan_tensors(graph, budget - beside, options, cache)
         except PlanError:
