@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
-CORE := setup.py pyproject.toml $(wildcard csrc/*.cpp csrc/*.h csrc/bindings/*.cpp csrc/bindings/*.h csrc/torch/*.cpp csrc/torch/*.h)
+NATIVE := $(shell find csrc -name "*.cpp" -o -name "*.h")
+CORE := setup.py pyproject.toml $(NATIVE)
 SANITIZED := build/sanitized
 # Python itself leaks by design; the preloaded runtime must come first.
 ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
@@ -38,12 +39,12 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
 
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i csrc/*.h csrc/*.cpp csrc/bindings/* csrc/torch/*
+	$(BIN)/clang-format -i $(NATIVE)
 
 # Quick by default; `make bench FULL=1` runs everything, about two hours. Each line is one figure or table, kept in
 # benchmarks/results.

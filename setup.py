@@ -18,13 +18,19 @@ SANITIZE = bool(os.environ.get("REMINT_SANITIZE"))
 OPTIMIZED = ["-O3"]
 SANITIZED = ["-O1", "-g", "-UNDEBUG", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
-ENGINE = sorted(glob.glob("csrc/*.cpp"))
-HEADERS = sorted(glob.glob("csrc/*.h") + glob.glob("csrc/bindings/*.h"))
+
+
+def sources(*folders: str) -> list[str]:
+    return sorted(path for folder in folders for path in glob.glob(f"csrc/{folder}/**/*.cpp", recursive=True))
+
+
+ENGINE = sources("memory", "engine", "policies", "simulator")
+HEADERS = sorted(glob.glob("csrc/**/*.h", recursive=True))
 
 extensions = [
     Pybind11Extension(
         "remint._core",
-        ENGINE + sorted(glob.glob("csrc/bindings/*.cpp")),
+        ENGINE + sources("planner", "bindings"),
         include_dirs=["csrc"],
         depends=HEADERS,
         cxx_std=17,
@@ -39,11 +45,11 @@ if importlib.util.find_spec("torch") is not None and not SANITIZE:
     extensions.append(
         Pybind11Extension(
             "remint._torch",
-            ENGINE + sorted(glob.glob("csrc/torch/*.cpp")),
+            ENGINE + sources("torch"),
             include_dirs=["csrc", *cpp_extension.include_paths()],
             library_dirs=cpp_extension.library_paths(),
             libraries=["c10", "torch_cpu", "torch", "torch_python"],
-            depends=HEADERS + sorted(glob.glob("csrc/torch/*.h")),
+            depends=HEADERS,
             cxx_std=20,
             extra_compile_args=["-O3", "-Wall", "-Wno-unknown-pragmas"],
         )

@@ -4,11 +4,11 @@
 
 #include <cmath>
 
-#include "bindings.h"
-#include "block_columns.h"
-#include "clearing.h"
-#include "simulation.h"
-#include "window.h"
+#include "bindings/bindings.h"
+#include "bindings/block_columns.h"
+#include "memory/compaction.h"
+#include "memory/window.h"
+#include "simulator/simulation.h"
 
 namespace py = pybind11;
 

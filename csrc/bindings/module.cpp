@@ -1,7 +1,7 @@
 // The Python module `remint._core`: one bind_* function per part of the core.
 #include <pybind11/pybind11.h>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The torch-free core of remint.";

@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "bindings/block_columns.h"
-#include "session.h"
+#include "torch/session/session.h"
 
 namespace py = pybind11;
 

@@ -1,0 +1,75 @@
+// The arena: one contiguous range of exactly the budget, cut into blocks in address order.
+//
+// Best fit; neighbouring free blocks merge at once. A request names the end it wants to be near: cheap bytes
+// gather at the low end and expensive ones at the high end (Coop, 2023), so that windows of neighbours cost
+// alike.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "memory/memory.h"
+
+namespace remint {
+
+class Arena final : public Memory {
+ public:
+  // What stands in a block: free bytes, bytes of the op that is running, or a storage.
+  static constexpr std::uint32_t kFree = kNone;
+  static constexpr std::uint32_t kRunning = kNone - 1;
+
+  struct Block {
+    Bytes address = 0;
+    Bytes nbytes = 0;
+    BlockId previous = kNone;
+    BlockId next = kNone;
+    std::uint32_t owner = kFree;
+    bool free() const { return owner == kFree; }
+  };
+
+  Arena(Bytes budget, Bytes alignment);
+
+  BlockId allocate(Bytes nbytes, End end) override;
+  void own(BlockId block, StorageId storage) override { blocks_[block].owner = storage; }
+  void free(BlockId block, Bytes nbytes) override;
+  Bytes footprint(Bytes nbytes) const override;
+  Bytes address(BlockId block) const override { return blocks_[block].address; }
+
+  // Allocates from `block`, which is free and large enough.
+  BlockId allocate_in(BlockId block, Bytes nbytes, End end);
+
+  const Block& block(BlockId id) const { return blocks_[id]; }
+  BlockId first() const { return first_; }
+  Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }
+  // Free bytes that adjoin `block` on both sides.
+  Bytes adjacent_free(BlockId block) const;
+
+  // Moves every block between two addresses that may be moved towards the lower one, in order; with nothing
+  // in the way, what is free there becomes one block. Calls moved(storage, from, to) for each storage that
+  // changes its address, lowest first. Returns the number of bytes moved.
+  Bytes compact(Bytes low, Bytes high, const std::function<bool(StorageId)>& movable,
+                const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
+
+  // Throws std::logic_error if blocks overlap, leave gaps, or the free list is not what the blocks say.
+  void check() const override;
+
+ private:
+  // Moves `block` down into the free bytes right below it, if there are any; false if not. Its id stays.
+  bool slide_down(BlockId block);
+  BlockId take_slot();
+  void insert_after(BlockId block, BlockId fresh);
+  void erase(BlockId block);
+  void add_free(BlockId id) { free_.insert({blocks_[id].nbytes, {blocks_[id].address, id}}); }
+  void remove_free(BlockId id) { free_.erase({blocks_[id].nbytes, {blocks_[id].address, id}}); }
+
+  const Bytes alignment_;
+  std::vector<Block> blocks_;
+  std::vector<BlockId> slots_;
+  BlockId first_ = kNone;
+  // By size, then by address.
+  std::set<std::pair<Bytes, std::pair<Bytes, BlockId>>> free_;
+};
+
+}  // namespace remint

@@ -1,0 +1,45 @@
+// What ops are thought to cost: one estimate per signature (operator, sizes and types of its tensors),
+// because a single measurement can be an outlier (page faults, lazy initialisation, another process).
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "base/types.h"
+
+namespace remint {
+
+class CostEstimates {
+ public:
+  struct Estimate {
+    Nanoseconds cost = 0;
+    Bytes nbytes = 0;  // what it makes
+    std::uint32_t count = 0;
+  };
+
+  Estimate& of(std::uint64_t signature) { return estimates_[signature]; }
+
+  // The first measurement of an op is its worst, mostly; later ones move the estimate a little, and down
+  // faster than up, since nothing makes a kernel run faster than it can.
+  static Nanoseconds update(Estimate& estimate, Nanoseconds measured) {
+    if (estimate.count++ == 0) {
+      estimate.cost = measured;
+    } else if (measured < estimate.cost) {
+      estimate.cost = (estimate.cost + measured) / 2;
+    } else {
+      const Nanoseconds more = measured - estimate.cost;
+      estimate.cost += (more < estimate.cost ? more : estimate.cost) / 16;
+    }
+    return estimate.cost;
+  }
+
+ private:
+  std::unordered_map<std::uint64_t, Estimate> estimates_;
+};
+
+inline std::uint64_t combine(std::uint64_t hash, std::uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
+  return hash * 0xff51afd7ed558ccdULL;
+}
+
+}  // namespace remint
