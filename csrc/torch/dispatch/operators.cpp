@@ -44,7 +44,7 @@ const Names& silent_views() {
 }
 
 // Ops after which the storage of an argument is no longer what it was, or is known elsewhere.
-const Names& hand_outs() {
+const Names& pinning() {
   static const auto* names =
       new Names{"aten::set_",        "aten::resize_",         "aten::resize_as_",
                 "aten::set_data",    "aten::_resize_output_", "aten::resize_as_sparse_",
@@ -52,11 +52,50 @@ const Names& hand_outs() {
   return *names;
 }
 
-// Ops that return integers of which PyTorch keeps the address over other ops: a packed sequence's batch
-// sizes.
-const Names& read_around() {
-  static const auto* names = new Names{"aten::_pack_padded_sequence"};
-  return *names;
+using ByAddress = Operator::ByAddress;
+
+// Composite ops that read memory by address, between the ops they are made of. By name and overload.
+ByAddress access_of(const c10::FunctionSchema& schema) {
+  static const auto* table = new std::unordered_map<std::string, ByAddress>{
+      {"aten::ctc_loss.Tensor", ByAddress::kIntegers},
+      {"aten::tensor_split.tensor_indices_or_sections", ByAddress::kIntegers},
+      {"aten::lstm.data", ByAddress::kIntegers},
+      {"aten::gru.data", ByAddress::kIntegers},
+      {"aten::rnn_tanh.data", ByAddress::kIntegers},
+      {"aten::rnn_relu.data", ByAddress::kIntegers},
+      {"aten::_pad_packed_sequence.", ByAddress::kIntegers},
+      {"aten::quantized_lstm.data", ByAddress::kIntegers},
+      {"aten::quantized_gru.data", ByAddress::kIntegers},
+      {"aten::_sobol_engine_draw.", ByAddress::kAll},
+      {"aten::_sobol_engine_ff_.", ByAddress::kAll},
+      {"aten::_sobol_engine_initialize_state_.", ByAddress::kAll},
+      {"aten::_sobol_engine_scramble_.", ByAddress::kAll},
+      {"aten::choose_qparams_optimized.", ByAddress::kAll},
+      {"aten::_rowwise_prune.", ByAddress::kAll},
+      {"aten::fbgemm_linear_fp16_weight.", ByAddress::kAll},
+      {"aten::fbgemm_linear_fp16_weight_fp32_activation.", ByAddress::kAll},
+      {"aten::fbgemm_linear_int8_weight.", ByAddress::kAll},
+      {"aten::fbgemm_linear_int8_weight_fp32_activation.", ByAddress::kAll},
+      {"aten::fbgemm_linear_quantize_weight.", ByAddress::kAll},
+      {"aten::fbgemm_pack_gemm_matrix_fp16.", ByAddress::kAll},
+      {"aten::fbgemm_pack_quantized_matrix.", ByAddress::kAll},
+      {"aten::fbgemm_pack_quantized_matrix.KN", ByAddress::kAll},
+      {"aten::_saturate_weight_to_fp16.", ByAddress::kWrites},
+      {"aten::_sparse_compressed_tensor_unsafe.", ByAddress::kKeeps},
+      {"aten::_sparse_csr_tensor_unsafe.", ByAddress::kKeeps},
+      {"aten::_sparse_csc_tensor_unsafe.", ByAddress::kKeeps},
+      {"aten::_sparse_bsr_tensor_unsafe.", ByAddress::kKeeps},
+      {"aten::_sparse_bsc_tensor_unsafe.", ByAddress::kKeeps}};
+  auto found = table->find(schema.name() + "." + schema.overload_name());
+  return found == table->end() ? ByAddress::kNothing : found->second;
+}
+
+// Whether it returns an object, which may keep its arguments: packed weights.
+bool returns_object(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.type()->kind() == c10::TypeKind::ClassType) return true;
+  }
+  return false;
 }
 
 // Ops by which autograd takes a gradient that it was given, or copies it.
@@ -65,8 +104,38 @@ const Names& accumulating() {
   return *names;
 }
 
-bool is_namespace(const std::string& name, const char* space) {
-  return name.compare(0, std::char_traits<char>::length(space), space) == 0;
+bool starts_with(const std::string& text, const char* start) {
+  return text.rfind(start, 0) == 0;
+}
+
+// Ops that talk to other ranks: those of PyTorch's namespaces for that, and any op that is given a process
+// group.
+bool is_collective(const c10::FunctionSchema& schema) {
+  for (const char* space :
+       {"c10d::", "_c10d_functional::", "_c10d_functional_autograd::", "_dtensor::", "symm_mem::"}) {
+    if (starts_with(schema.name(), space)) return true;
+  }
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.name() == "group_name" ||
+        argument.type()->str().find("c10d.ProcessGroup") != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool has_tensors(const c10::Argument& argument) {
+  return argument.type()->str().find("Tensor") != std::string::npos;
+}
+
+// The schemas of in-place collectives do not say what they write. So every tensor counts as written, but for
+// what is called an input, and what is only sent.
+bool collective_writes(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+  if (!has_tensors(argument)) return false;
+  const std::string& name = schema.name();
+  if (name == "_c10d_functional::irecv" || name == "_c10d_functional::batch_p2p_ops") return true;
+  if (!starts_with(name, "c10d::") || name == "c10d::send" || name == "c10d::barrier") return false;
+  return argument.name().find("input") == std::string::npos;
 }
 
 // All operators that were asked for, by the address of their names.
@@ -93,6 +162,7 @@ const Operator& look_up(const c10::OperatorHandle& op) {
 Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema().name()) {
   const c10::FunctionSchema& schema = op.schema();
   const bool overwrites = fillers().count(name) > 0;
+  collective = is_collective(schema);
   bool tensors = false;
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
@@ -100,18 +170,21 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) {
       const bool whole = argument.is_out() || (overwrites && i == 0);
       write = whole ? Write::kOverwrites : Write::kInPlace;
-      writes_any = true;
+    } else if (collective && collective_writes(schema, argument)) {
+      write = Write::kInPlace;
     }
+    writes_any = writes_any || write != Write::kNo;
     writes.push_back(write);
-    const auto type = argument.type()->str();
-    if (type.find("Tensor") != std::string::npos) tensors = true;
-    if (type.find("Generator") != std::string::npos) generator = static_cast<int>(i);
+    tensors = tensors || has_tensors(argument);
+    if (argument.type()->str().find("Generator") != std::string::npos) generator = static_cast<int>(i);
   }
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   may_accumulate = accumulating().count(name) > 0;
   uninitialized = remint::uninitialized().count(name) > 0;
-  hands_out = hand_outs().count(name) > 0 || is_namespace(name, "c10d") || is_namespace(name, "_c10d");
-  read_around = remint::read_around().count(name) > 0;
+  pins_arguments = pinning().count(name) > 0 || collective || returns_object(schema);
+  // Kernels of others may be Python code, which an error of ours cannot pass through, or count what they do.
+  may_retry = starts_with(name, "aten::");
+  by_address = access_of(schema);
   const bool has_statistics = op.schema().overload_name() != "no_stats";
   if (name == "aten::native_batch_norm" || (name == "aten::_native_batch_norm_legit" && has_statistics)) {
     statistics = 3;
@@ -122,7 +195,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
     statistics = 1;
   }
   for (const c10::Argument& result : schema.returns()) {
-    if (result.type()->str().find("Tensor") != std::string::npos) returns_tensors = true;
+    returns_tensors = returns_tensors || has_tensors(result);
   }
   const bool aliases_only = [&] {
     if (schema.returns().empty()) return false;
@@ -132,7 +205,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
     return true;
   }();
   const bool moves_metadata = op.hasTag(at::Tag::inplace_view);
-  view = tensors && !hands_out &&
+  view = tensors && !pins_arguments &&
          ((aliases_only && !writes_any) || moves_metadata || silent_views().count(name) > 0);
 }
 

@@ -19,6 +19,16 @@ struct Operator {
     kSideEffect,  // writes it, and nothing else that the op makes depends on what was in it
   };
 
+  // What a composite op does with the memory of its arguments, with other ops in between, where it is not
+  // seen.
+  enum class ByAddress : std::uint8_t {
+    kNothing,
+    kIntegers,  // reads lengths, indices or batch sizes
+    kAll,       // reads all of them, and writes those that its schema says
+    kWrites,    // writes all of them, whatever its schema says
+    kKeeps,     // keeps them in an object
+  };
+
   c10::OperatorHandle handle;
   std::string name;
   std::vector<Write> writes;  // per argument
@@ -28,8 +38,10 @@ struct Operator {
   bool seeded = false;          // draws random numbers
   bool uninitialized = false;   // makes bytes that nobody has written
   bool may_accumulate = false;  // autograd may make a gradient of what it returns
-  bool hands_out = false;       // whoever gets its arguments may keep their addresses
-  bool read_around = false;  // PyTorch reads the integers it returns by address, in the middle of other ops
+  bool pins_arguments = false;  // whoever gets its arguments may keep their addresses
+  bool collective = false;      // talks to other ranks: one rank alone must never run it again
+  bool may_retry = false;       // a kernel that found no memory may run once more from the start
+  ByAddress by_address = ByAddress::kNothing;
   // Batch norm: the first of the two arguments that are running statistics, which no training output depends
   // on, and the argument that says whether it is training (-1: always).
   int statistics = -1;

@@ -20,7 +20,7 @@ void Recorder::note_op(Nanoseconds cost, std::uint64_t signature, std::int32_t n
   columns_.sources.push_back(source);
 }
 
-void Recorder::mark(const std::string& name) {
+void Recorder::mark(const char* name) {
   note_op(0, 0, static_cast<std::int32_t>(names_.size()), -1);
   names_.push_back(name);
   end_event(EventKind::kMark);
@@ -38,14 +38,6 @@ void Recorder::about(EventKind kind, std::uint64_t tensor) {
   end_event(kind);
 }
 
-void Recorder::begin_requests() {
-  requests_.clear();
-}
-
-void Recorder::request(Bytes offset, Bytes nbytes) {
-  requests_.push_back({offset, nbytes, -1});
-}
-
 void Recorder::gave_back(Bytes offset) {
   // The last that was allocated there.
   std::int64_t allocation = -1;
@@ -58,44 +50,31 @@ void Recorder::gave_back(Bytes offset) {
   if (found >= 0) requests_.push_back({0, -(found + 1), -1});
 }
 
-void Recorder::argument(std::uint64_t tensor, std::uint8_t effect) {
-  arguments_.emplace_back(static_cast<std::int32_t>(tensor), effect);
-}
-
-void Recorder::output(Bytes nbytes, std::int32_t alias) {
-  outputs_.emplace_back(nbytes, alias);
-}
-
-void Recorder::fresh_output(Bytes nbytes, std::int32_t alias, Bytes offset) {
-  const auto index = static_cast<std::int32_t>(outputs_.size());
-  output(nbytes, alias);
-  auto made = std::find_if(requests_.rbegin(), requests_.rend(), [&](const Request& request) {
-    return request.nbytes >= 0 && request.offset == offset;
-  });
-  if (made != requests_.rend()) made->output = index;
-}
-
-void Recorder::op(const Operator& op, Nanoseconds cost, std::uint64_t signature, std::uint32_t source) {
+void Recorder::ran(const ObservedOp& op) {
+  bool writes = op.op->writes_any;
+  for (const ObservedOp::Argument& argument : op.arguments) {
+    writes = writes || argument.effect != kReads;
+    columns_.args.push_back(static_cast<std::int32_t>(argument.number));
+    columns_.effects.push_back(argument.effect);
+  }
+  for (std::size_t k = 0; k < op.results.size(); ++k) {
+    const ObservedOp::Result& result = op.results[k];
+    columns_.nbytes.push_back(result.nbytes);
+    columns_.aliases.push_back(result.alias);
+    if (result.offset < 0) continue;
+    auto asked_for = std::find_if(requests_.rbegin(), requests_.rend(), [&](const Request& request) {
+      return request.nbytes >= 0 && request.offset == result.offset;
+    });
+    if (asked_for != requests_.rend()) asked_for->output = static_cast<std::int32_t>(k);
+  }
   for (const Request& request : requests_) {
     columns_.request_bytes.push_back(request.nbytes);
     columns_.request_outputs.push_back(request.output);
   }
-  bool writes = op.writes_any;
-  for (const auto& [tensor, effect] : arguments_) {
-    writes = writes || effect != kReads;
-    columns_.args.push_back(tensor);
-    columns_.effects.push_back(effect);
-  }
-  for (const auto& [nbytes, alias] : outputs_) {
-    columns_.nbytes.push_back(nbytes);
-    columns_.aliases.push_back(alias);
-  }
   requests_.clear();
-  arguments_.clear();
-  outputs_.clear();
-  auto [name, is_new] = name_of_.try_emplace(&op, static_cast<std::int32_t>(names_.size()));
-  if (is_new) names_.push_back(op.name);
-  note_op(cost, signature, name->second, static_cast<std::int32_t>(source));
+  auto [name, is_new] = name_of_.try_emplace(op.op, static_cast<std::int32_t>(names_.size()));
+  if (is_new) names_.push_back(op.op->name);
+  note_op(op.cost, op.signature, name->second, static_cast<std::int32_t>(op.source));
   end_event(writes ? EventKind::kMutate : EventKind::kCall);
 }
 

@@ -1,5 +1,5 @@
-// The recorder: the op stream of a session as the columns of a trace (see remint.trace.Trace). It only takes
-// notes; tensors have the numbers that the session gives them, in the order in which they are made.
+// The recorder: the op stream of a session as the columns of a trace (see remint.trace.Trace). It observes
+// the session and the engine, and only takes notes.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "base/types.h"
+#include "engine/observer.h"
 #include "simulator/trace_columns.h"
-#include "torch/dispatch/operators.h"
+#include "torch/observe/session_observer.h"
 
 namespace remint {
 
-class Recorder {
+class Recorder final : public SessionObserver, public Observer {
  public:
   struct Columns {
     std::vector<std::uint8_t> kinds;
@@ -33,24 +34,22 @@ class Recorder {
     std::vector<std::int32_t> request_outputs;
   };
 
-  void constant(Bytes nbytes, std::int32_t where);
-  // A release, a pin and the like.
-  void about(EventKind kind, std::uint64_t tensor);
+  // SessionObserver.
+  bool wants_ops() const override { return true; }
+  void constant(Bytes nbytes, std::int32_t where) override;
+  using Observer::released;
+  void released(std::uint64_t number) override { about(EventKind::kRelease, number); }
+  void mark(const char* name) override;
+  void kernel_starts() override { requests_.clear(); }
+  void requested(Bytes offset, Bytes nbytes) override { requests_.push_back({offset, nbytes, -1}); }
+  void gave_back(Bytes offset) override;
+  void ran(const ObservedOp& op) override;
 
-  // The program passes a point with a name.
-  void mark(const std::string& name);
-
-  // What the kernel that is running asks for and gives back, by offset in the arena.
-  void begin_requests();
-  void request(Bytes offset, Bytes nbytes);
-  void gave_back(Bytes offset);
-
-  // An op that ran: its arguments, its outputs, and the end.
-  void argument(std::uint64_t tensor, std::uint8_t effect);
-  void output(Bytes nbytes, std::int32_t alias);
-  // An output that the kernel asked for, at this offset.
-  void fresh_output(Bytes nbytes, std::int32_t alias, Bytes offset);
-  void op(const Operator& op, Nanoseconds cost, std::uint64_t signature, std::uint32_t source);
+  // Observer. What the session releases is told by the session, which knows more about it.
+  unsigned interests() const override { return kRequests; }
+  void pinned(ValueId, std::uint64_t number) override { about(EventKind::kPin, number); }
+  void fixed(ValueId, std::uint64_t number) override { about(EventKind::kFix, number); }
+  void materialized(ValueId, std::uint64_t number) override { about(EventKind::kMaterialize, number); }
 
   const Columns& columns() const { return columns_; }
   const std::vector<std::string>& names() const { return names_; }
@@ -62,13 +61,12 @@ class Recorder {
     std::int32_t output;
   };
 
+  // A release, a pin and the like.
+  void about(EventKind kind, std::uint64_t tensor);
   void end_event(EventKind kind);
   void note_op(Nanoseconds cost, std::uint64_t signature, std::int32_t name, std::int32_t source);
 
   Columns columns_;
-  // Of the op at hand: other events can come between its parts.
-  std::vector<std::pair<std::int32_t, std::uint8_t>> arguments_;
-  std::vector<std::pair<Bytes, std::int32_t>> outputs_;
   std::vector<std::string> names_;
   std::unordered_map<const Operator*, std::int32_t> name_of_;
   std::vector<Request> requests_;

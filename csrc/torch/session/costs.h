@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/types.h"
 
@@ -35,6 +37,29 @@ class CostEstimates {
 
  private:
   std::unordered_map<std::uint64_t, Estimate> estimates_;
+};
+
+// Costs that the caller gives instead of the clock: for each op of the program in order, its cost and the
+// bytes it makes.
+class GivenCosts {
+ public:
+  struct Given {
+    Nanoseconds cost;
+    Bytes nbytes;  // -1: not known
+  };
+  void set(std::vector<Given> costs) {
+    costs_ = std::move(costs);
+    next_ = 0;
+  }
+  // That of the next op; null when there are no more.
+  const Given* next() const { return next_ < costs_.size() ? &costs_[next_] : nullptr; }
+  void advance() {
+    if (next_ < costs_.size()) ++next_;
+  }
+
+ private:
+  std::vector<Given> costs_;
+  std::size_t next_ = 0;
 };
 
 inline std::uint64_t combine(std::uint64_t hash, std::uint64_t value) {

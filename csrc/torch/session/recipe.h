@@ -1,18 +1,16 @@
 // A recipe: what is kept to run an op again. The arguments as they were, but every tensor replaced by which
-// input of the op it is and how it looked: tensors themselves would keep alive what the program has let go
-// of.
+// input of the op it is and how it looked: tensors themselves would keep alive what the program has dropped.
 #pragma once
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/types.h"
+#include "torch/backends/backend.h"
 #include "torch/dispatch/operators.h"
 
 namespace remint {
@@ -29,26 +27,15 @@ struct TensorLook {
 
   void assign(const at::Tensor& tensor);
   // A tensor that looks like this at `nbytes` of memory, which it does not own.
-  at::Tensor tensor_at(void* address, std::size_t nbytes) const;
+  at::Tensor tensor_at(Backend& backend, void* address, std::size_t nbytes) const;
   std::size_t nbytes() const;  // from the start of the storage to the last element
 };
-
-// Whether `tensor` is what can be taken apart and put together again like that: dense, strided, on the CPU.
-bool is_plain(const at::Tensor& tensor);
 
 // Whether `tensor` is all of its storage, each element once.
 bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage);
 // Where a seeded op takes its random numbers from.
-at::Generator generator_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first);
-
-struct RandomState {
-  at::mt19937 engine;
-  std::optional<float> next_float;
-  std::optional<double> next_double;
-
-  static std::unique_ptr<RandomState> of(at::Generator& generator);
-  void restore(at::CPUGeneratorImpl& generator) const;
-};
+at::Generator generator_of(const Backend& backend, const Operator& op, const torch::jit::Stack& stack,
+                           std::size_t first);
 
 struct Recipe {
   // One tensor among the arguments.
@@ -82,7 +69,7 @@ struct Recipe {
   std::vector<Result> results;
   std::unique_ptr<RandomState> random;
 
-  // Empty, with room for what comes next: recipes come and go with every op.
+  // The vectors keep their memory: recipes come and go with every op.
   void clear() {
     arguments.clear();
     slots.clear();
@@ -91,27 +78,44 @@ struct Recipe {
   }
 };
 
-// All tensors in `value` (a tensor, a list of them, an optional one), undefined ones included, in order.
-template <typename Visit>
-void for_tensors(const c10::IValue& value, Visit&& visit);
-
 // The stack to run `recipe` with; `tensors` has one tensor per slot.
 torch::jit::Stack make_stack(const Recipe& recipe, const std::vector<at::Tensor>& tensors);
 
-template <typename Visit>
-void for_tensors(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor(), -1);
-  } else if (value.isTensorList()) {
-    std::int32_t i = 0;
-    for (const c10::IValue& element : value.toListRef()) visit(element.toTensor(), i++);
-  } else if (value.isList()) {
-    std::int32_t i = 0;
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor()) visit(element.toTensor(), i);
-      ++i;
+// All recipes of a session, by the ids that the engine knows them by.
+class RecipeTable {
+ public:
+  // An empty recipe; `id` gets its id.
+  Recipe& add(std::uint64_t& id) {
+    if (free_.empty()) {
+      free_.push_back(recipes_.size());
+      recipes_.emplace_back();
     }
+    id = free_.back();
+    free_.pop_back();
+    std::unique_ptr<Recipe>& slot = recipes_[id];
+    if (slot == nullptr) slot = std::make_unique<Recipe>();
+    return *slot;
   }
-}
+  void remove(std::uint64_t id) {
+    // Recipes that are used again save allocations; those of a peak are given back.
+    constexpr std::size_t kSpare = 64;
+    if (free_.size() < kSpare) {
+      recipes_[id]->clear();
+    } else {
+      recipes_[id].reset();
+    }
+    free_.push_back(id);
+  }
+  Recipe& operator[](std::uint64_t id) { return *recipes_[id]; }
+  const Recipe& operator[](std::uint64_t id) const { return *recipes_[id]; }
+  void clear() {
+    recipes_.clear();
+    free_.clear();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Recipe>> recipes_;
+  std::vector<std::uint64_t> free_;
+};
 
 }  // namespace remint

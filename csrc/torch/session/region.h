@@ -1,5 +1,5 @@
-// A region: the addresses behind one arena. It is mapped once, with exactly the bytes of the budget, and
-// stays mapped until the last block in it is gone, which can be long after its budget ended.
+// A region: the addresses behind one arena. It stays reserved until the last block in it is gone, which can
+// be long after its budget ended.
 //
 // While its budget is open the session knows what is in it. After that the region itself counts what
 // survives.
@@ -8,8 +8,9 @@
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
-#include "base/types.h"
+#include "torch/backends/backend.h"
 
 namespace remint {
 
@@ -17,25 +18,20 @@ class Session;
 
 class Region {
  public:
-  explicit Region(Bytes nbytes);
-  ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
+  Region(Backend& backend, Bytes nbytes) : memory_(backend.reserve(nbytes)) {}
 
-  void* at(Bytes offset) const { return base_ + offset; }
-  bool contains(const void* address) const { return address >= base_ && address < base_ + nbytes_; }
-  Bytes offset(const void* address) const { return static_cast<const char*>(address) - base_; }
-  Bytes nbytes() const { return nbytes_; }
-
-  // Gives the pages that lie entirely in this range back to the system.
-  void give_back(Bytes offset, Bytes nbytes);
+  void* at(Bytes offset) const { return memory_->base() + offset; }
+  bool contains(const void* address) const {
+    return address >= memory_->base() && address < memory_->base() + memory_->nbytes();
+  }
+  Bytes offset(const void* address) const { return static_cast<const char*>(address) - memory_->base(); }
+  void discard(Bytes offset, Bytes nbytes) { memory_->discard(offset, nbytes); }
 
  private:
-  char* base_ = nullptr;
-  Bytes nbytes_ = 0;
+  const std::unique_ptr<ArenaMemory> memory_;
 };
 
-// All regions of the process, by address.
+// All regions of the process, and the sessions that are open.
 class Regions {
  public:
   static void add(std::shared_ptr<Region> region, std::shared_ptr<Session> session);
@@ -43,6 +39,8 @@ class Regions {
   static void close(const std::shared_ptr<Region>& region, std::unordered_map<Bytes, Bytes> survivors);
   // The open session whose memory `address` is in; null if there is none.
   static std::shared_ptr<Session> session_of(const void* address);
+  static std::vector<std::shared_ptr<Session>> open_sessions();
+  static std::size_t num_open_sessions();
   // Frees a survivor. False if `address` is in no region.
   static bool free_survivor(void* address);
 };

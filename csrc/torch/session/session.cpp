@@ -1,369 +1,532 @@
-// An operator call: have its arguments resident, run the kernel, record what it made. session_arguments.cpp
-// looks at the arguments and writes the recipe.
 #include "torch/session/session.h"
 
-#include <ATen/Context.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <map>
+#include <unordered_map>
+#include <utility>
 
-#include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <string>
-
-#include "torch/session/clock.h"
+#include "simulator/trace_columns.h"
+#include "torch/dispatch/arguments.h"
+#include "torch/dispatch/autograd.h"
+#include "torch/dispatch/interpose.h"
+#include "torch/dispatch/threads.h"
+#include "torch/dispatch/visit.h"
+#include "torch/observe/budget_error.h"
+#include "torch/session/outside_constants.h"
+#include "torch/session/owned_storages.h"
+#include "torch/session/spill.h"
 
 namespace remint {
 namespace {
 
-// Whether autograd is about to make what comes out of this op the gradient of a leaf.
-bool accumulating() {
-  const auto node = torch::autograd::get_current_node();
-  return dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
-}
+using Lock = std::unique_lock<SessionMutex>;
 
-// Whether every tensor on the stack that is on `storage` is all of it.
-bool covered(const torch::jit::Stack& stack, std::size_t first, const c10::StorageImpl& storage) {
-  bool all = true;
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      if (!tensor.defined() || !is_plain(tensor)) return;
-      if (tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() != &storage) return;
-      all = all && is_whole(tensor, storage);
-    });
-  }
-  return all;
-}
+// Says that the engine is at work.
+class Busy {
+ public:
+  explicit Busy(bool& busy) : busy_(busy), before_(std::exchange(busy, true)) {}
+  ~Busy() { busy_ = before_; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
 
-std::uint64_t signature_of(const Operator& op, const torch::jit::Stack& stack, std::size_t first) {
-  std::uint64_t hash = reinterpret_cast<std::uintptr_t>(&op);
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      if (!tensor.defined() || !is_plain(tensor)) return;
-      hash = combine(hash, static_cast<std::uint64_t>(tensor.scalar_type()));
-      for (std::int64_t size : tensor.sizes()) hash = combine(hash, static_cast<std::uint64_t>(size));
-    });
-  }
-  return hash;
-}
+ private:
+  bool& busy_;
+  const bool before_;
+};
 
 }  // namespace
 
-void Session::run(const Call& call, torch::jit::Stack* stack) {
-  const Operator& facts = operator_facts(call.op);
-  c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
-  if (facts.view) {
-    const std::size_t first = stack->size() - facts.writes.size();
+void owned_deleter(void* context) {
+  auto* owned = static_cast<OwnedStorage*>(context);
+  // The session must outlive the call, of which its last reference may be a part.
+  const std::shared_ptr<Session> session = owned->session;
+  session->died(owned);
+}
+
+bool free_in_arena(void* address) {
+  if (std::shared_ptr<Session> session = Regions::session_of(address)) {
+    session->free(address);
+    return true;
+  }
+  return Regions::free_survivor(address);
+}
+
+void raw_deleter(void* address) {
+  if (address != nullptr) free_in_arena(address);
+}
+
+// ── Opening ──
+
+Session::Session(const SessionOptions& options, Backend& backend)
+    : state_(options, backend), device_(state_), call_(state_) {
+  auto arena = std::make_unique<Arena>(options.budget, backend.alignment());
+  state_.arena = arena.get();
+  state_.region = std::make_shared<Region>(backend, arena->budget());
+  state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
+  state_.engine->note_dropped(&state_.dropped);
+  if (options.events) state_.engine->add_observer((events_ = std::make_unique<DecisionLog>()).get());
+  if (options.timeline) state_.engine->add_observer((timeline_ = std::make_unique<Timeline>()).get());
+  if (options.blocks) {
+    state_.engine->add_observer((blocks_ = std::make_unique<BlockLog>()).get());
+    state_.block_makers.enable();
+  }
+  if (options.record) {
+    recorder_ = std::make_unique<Recorder>();
+    state_.engine->add_observer(recorder_.get());
+    state_.observer = recorder_.get();
+  }
+  if (options.source_lines) source_lines_ = std::make_unique<SourceLines>();
+}
+
+std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend) {
+  install(backend);
+  std::shared_ptr<Session> session(new Session(options, backend));
+  session->state_.session = session;
+  Regions::add(session->state_.region, session);
+  return session;
+}
+
+// ── Operator calls ──
+
+void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  if (op.view) {
+    const std::size_t first = stack->size() - op.writes.size();
     call(stack);
-    if (facts.may_accumulate && accumulating()) pin_gradients(*stack, first);
+    if (op.may_accumulate && is_accumulating_gradient()) pin_results(*stack, first, PinReason::kGradient);
+    return;
+  }
+  // Tensors of other budgets are dealt with before this one is locked: two budgets never wait for each other.
+  Visit visit;
+  if (Regions::num_open_sessions() > 1) visit.keep(op, *stack, this);
+  if (op.collective) {
+    run_collective(call, op, stack);
     return;
   }
   // Before the lock: finding the line needs the GIL.
-  const std::uint32_t source = options_.source_lines ? source_lines_->current() : kNone;
-  std::unique_lock<std::recursive_mutex> lock(mutex_);
-  if (busy_ || closed_) {
+  const std::uint32_t source = source_lines_ != nullptr ? source_lines_->current() : kNone;
+  Lock lock(mutex_);
+  if (state_.busy || closed_) {
+    lock.unlock();
     call(stack);
     return;
   }
-  const Clock::time_point entered = Clock::now();
-  const Nanoseconds elsewhere = replayed_ + engine_->statistics().searching;
-  settle();
-  if (options_.blocks || recorder_ != nullptr) note_pass();
-  const std::size_t first = stack->size() - facts.writes.size();
-  // Whatever happens, no op is left running.
-  struct Busy {
-    Session& session;
-    ~Busy() {
-      session.busy_ = false;
-      session.current_ = nullptr;
-    }
-  } busy{*this};
-  busy_ = true;
-  current_ = &facts;
-  source_ = source;
-  std::uint64_t signature = 0;
-  CostEstimates::Estimate* estimate = nullptr;
-  std::unique_ptr<Recipe> recipe;
-  for (bool acquired = false; !acquired;) {
+  state_.source = source;
+  run_locked(call, op, stack);
+}
+
+void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  const Nanoseconds entered = state_.backend.now();
+  const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
+  apply_pending();
+  note_pass();
+  const std::size_t first = stack->size() - op.writes.size();
+  const Busy busy(state_.busy);
+  state_.current = &op;
+  struct Ended {
+    SessionState& state;
+    ~Ended() { state.current = nullptr; }
+  } ended{state_};
+  for (bool ran = false; !ran;) {
     try {
-      look_at(facts, *stack, first);
-      if (call.kernel != nullptr) recordable_ = false;
-      prepare_writes(facts);
-      signature = signature_of(facts, *stack, first);
-      estimate = &costs_.of(signature);
-      const bool given = next_cost_ < given_costs_.size();
-      const bool given_bytes = given && given_costs_[next_cost_].nbytes >= 0;
-      engine_->acquire(acquired_, given ? given_costs_[next_cost_].cost : estimate->cost,
-                       given_bytes ? given_costs_[next_cost_].nbytes : estimate->nbytes);
-      acquired = true;
+      call_.run(call, op, stack);
+      ran = true;
     } catch (const OutOfMemory& error) {
-      let_go_of_unlocked_constants();
-      forget_dropped();
-      if (!options_.spill || !spill_resident(error.at_once)) fail(error);
-    } catch (...) {
-      let_go_of_unlocked_constants();
-      forget_dropped();
-      throw;
+      if (!state_.options.spill || !spill_resident(state_, error.at_once)) fail(error);
     }
   }
-  let_go_of_unlocked_constants();
-  Nanoseconds cost = 0;
-  Clock::time_point left;
+  if (op.may_accumulate && is_accumulating_gradient()) pin_results(*stack, first, PinReason::kGradient);
+  state_.forget_dropped();
+  if (state_.options.chaos) {
+    state_.engine->evict_all();
+    state_.forget_dropped();
+  }
+  if (state_.options.engine.check) state_.engine->check();
+  bookkeeping_ += state_.backend.now() - entered - (call_.kernel_ended() - call_.kernel_started()) -
+                  (state_.replayed + state_.engine->statistics().searching - elsewhere);
+}
+
+// A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
+// the lock. It is never run again, so it is not recorded: its arguments are pinned, and its results are raw
+// memory.
+void Session::run_collective(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  const std::size_t first = stack->size() - op.writes.size();
+  for (std::size_t a = 0; a < op.writes.size(); ++a) {
+    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || storage->nbytes() == 0) return;
+      if (op.writes[a] != Operator::Write::kNo) before_write(storage);
+      pin(storage, PinReason::kAddressKnown);
+    });
+  }
+  note_collective();
+  call(stack);
+}
+
+// The gradient of a leaf stays: its inputs are dropped right after, so to recompute it would take the whole
+// backward, and the optimizer needs all gradients at once, because it writes what they were computed from.
+void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason) {
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
+      if (!tensor.defined() || !state_.backend.is_plain(tensor)) return;
+      const c10::StorageImpl* storage = storage_of(tensor);
+      Lock lock(mutex_);
+      OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
+      if (owned != nullptr) work([&] { state_.pin(owned, reason); });
+    });
+  }
+}
+
+// Notes where a backward pass begins and ends.
+void Session::note_pass() {
+  if (blocks_ == nullptr && recorder_ == nullptr) return;
+  const bool backward = is_in_backward();
+  if (backward == backward_) return;
+  backward_ = backward;
+  const std::uint64_t mark = backward ? 0 : 1;
+  state_.engine->mark(mark);
+  state_.observer->mark(kMarks[mark]);
+}
+
+// ── Memory ──
+
+c10::DataPtr Session::allocate(std::size_t nbytes) {
+  // A number is no larger than the header of its tensor, which is not in the arena either; in it, it would
+  // stand in the way of every window, and to recompute an evicted loss would take the whole forward.
+  constexpr std::size_t kNumber = 64;
+  const c10::Device device = state_.backend.device();
+  if (nbytes == 0) return {nullptr, nullptr, &raw_deleter, device};
+  const Lock lock(mutex_);
+  if (closed_ || (nbytes <= kNumber && (!state_.busy || !state_.options.chaos))) {
+    return state_.backend.ordinary_allocator()->allocate(nbytes);
+  }
+  const auto size = static_cast<Bytes>(nbytes);
+  const bool running = state_.busy;
+  BlockId block = kNone;
   try {
-    recipe = write_recipe(facts, call.keys, *stack, first);
-    const Nanoseconds searching = engine_->statistics().searching;
-    const Clock::time_point started = Clock::now();
-    bookkeeping_ += std::chrono::duration_cast<std::chrono::nanoseconds>(started - entered).count() -
-                    (replayed_ + searching - elsewhere);
-    run_kernel(facts, call, stack, first);
-    left = Clock::now();
-    cost = std::chrono::duration_cast<std::chrono::nanoseconds>(left - started).count() -
-           (engine_->statistics().searching - searching);
-  } catch (...) {
-    after_failure(facts, std::move(recipe));
-    throw;
+    if (running) {
+      block = state_.engine->allocate(size);
+    } else {
+      apply_pending();
+      const Busy busy(state_.busy);
+      block = state_.engine->allocate_raw(size);
+    }
+  } catch (const OutOfMemory& error) {
+    if (state_.replaying || (running && !state_.last_try)) throw;
+    if (state_.options.spill) return spill(state_, nbytes);
+    fail(error);
   }
-  if (next_cost_ < given_costs_.size()) {
-    cost = given_costs_[next_cost_++].cost;
-  } else if (options_.record) {
-    // All measurements together make a better estimate afterwards.
-    cost = std::max<Nanoseconds>(cost, 1);
+  const Bytes offset = state_.arena->block(block).address;
+  state_.owned->add_raw(offset, {block, size, running, running ? 0 : state_.next_number++});
+  if (!running) {
+    state_.observer->constant(size, kRaw);
+  } else if (!state_.replaying) {
+    state_.observer->requested(offset, size);
+  }
+  void* address = state_.region->at(offset);
+  return {address, address, &raw_deleter, device};
+}
+
+void Session::free(void* address) {
+  Lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    std::lock_guard<std::mutex> pending(pending_mutex_);
+    pending_frees_.push_back(address);
+    any_pending_ = true;
+    return;
+  }
+  if (closed_) {
+    lock.unlock();
+    Regions::free_survivor(address);
+    return;
+  }
+  const Bytes offset = state_.region->offset(address);
+  const RawBlock* raw = state_.owned->find_raw(offset);
+  if (raw == nullptr) return;
+  if (raw->running) {
+    state_.engine->free(raw->block);
+    if (!state_.replaying) state_.observer->gave_back(offset);
   } else {
-    cost = CostEstimates::update(*estimate, std::max<Nanoseconds>(cost, 1));
+    state_.engine->free_raw(raw->block, raw->nbytes);
+    state_.observer->released(raw->number);
   }
-  const bool gradient = facts.may_accumulate && accumulating();
-  estimate->nbytes = commit(facts, std::move(recipe), *stack, first, cost, signature);
-  if (gradient) pin_gradients(*stack, first);
-  if (facts.read_around) pin_results(*stack, first, Why::kHandedOut, /*integers_only=*/true);
-  forget_dropped();
-  if (options_.chaos) {
-    engine_->evict_all();
-    forget_dropped();
-  }
-  if (options_.check) engine_->check();
-  bookkeeping_ += since(left);
+  state_.owned->erase_raw(offset);
 }
 
-// The gradient of a leaf stays: what it was made from is let go of right after, so to make it again would
-// take the whole backward, and the optimizer needs all gradients at once, because it writes what they were
-// made from.
-void Session::pin_gradients(const torch::jit::Stack& stack, std::size_t first) {
-  pin_results(stack, first, Why::kGradient, /*integers_only=*/false);
-}
-
-void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Why why, bool integers_only) {
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      if (!tensor.defined() || !is_plain(tensor)) return;
-      if (integers_only && !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) return;
-      Held* held = holder_of(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-      if (held != nullptr && held->session.get() == this) pin(held, why);
-    });
-  }
-}
-
-// Runs the kernel. If it runs out of memory before it has written anything that stays, everything else makes
-// room and it is tried again.
-void Session::run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first) {
-  if (recorder_ != nullptr) recorder_->begin_requests();
-  bool again = engine_->may_try_again(op.writes_any || !recordable_);
-  std::unique_ptr<RandomState> random;
-  at::Generator generator;
-  if (again && op.seeded) {
-    generator = generator_of(op, *stack, first);
-    random = RandomState::of(generator);
-    again = random != nullptr;
-  }
-  if (!again) {
-    call(stack);
+void Session::died(OwnedStorage* owned) {
+  Lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || state_.busy) {
+    std::lock_guard<std::mutex> pending(pending_mutex_);
+    pending_deaths_.push_back(owned);
+    any_pending_ = true;
     return;
   }
-  const torch::jit::Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
-  // Batch norm may write its running statistics before it asks for memory the last time.
-  std::vector<std::pair<c10::StorageImpl*, std::string>> statistics;
-  for (const Touched& touched : touched_) {
-    if (touched.write != Operator::Write::kSideEffect) continue;
-    const auto* bytes = static_cast<const char*>(touched.storage->_mutable_data_ptr_no_checks().get());
-    statistics.emplace_back(touched.storage, std::string(bytes, touched.storage->nbytes()));
+  if (closed_) {
+    delete owned;
+    return;
   }
-  Bytes refused = 0;
-  for (retry_ = true;;) {
+  state_.owned->release(owned);
+  state_.forget_dropped();
+}
+
+void Session::apply_pending() {
+  if (any_pending_) {
+    std::vector<OwnedStorage*> deaths;
+    std::vector<void*> frees;
+    {
+      std::lock_guard<std::mutex> pending(pending_mutex_);
+      deaths.swap(pending_deaths_);
+      frees.swap(pending_frees_);
+      any_pending_ = false;
+    }
+    for (OwnedStorage* owned : deaths) state_.owned->release(owned);
+    for (void* address : frees) free(address);
+  }
+  state_.forget_dropped();
+}
+
+// ── One tensor ──
+
+// Has the engine do something outside of an op, or in the middle of one that runs in this thread.
+template <typename Act>
+void Session::work(Act&& act) {
+  try {
+    const Busy busy(state_.busy);
+    act();
+  } catch (const OutOfMemory& error) {
+    fail(error);
+  }
+  state_.forget_dropped();
+}
+
+bool Session::materialize(const c10::StorageImpl* storage) {
+  const Lock lock(mutex_);
+  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
+  if (owned == nullptr) return false;
+  if (!state_.busy) apply_pending();
+  work([&] { state_.engine->materialize(owned->value); });
+  return true;
+}
+
+bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
+  const Lock lock(mutex_);
+  if (closed_) return false;
+  if (!state_.busy) apply_pending();
+  OwnedStorage* owned = state_.owned->find(storage);
+  const bool raw = owned == nullptr && state_.owned->is_raw(*storage);
+  if (owned == nullptr && !raw) return false;
+  if (raw && state_.busy) {
+    // A kernel hands out the address of what may become its output.
+    state_.owned->find_raw(state_.region->offset(storage->_mutable_data_ptr_no_checks().get()))
+        ->address_known = true;
+    return true;
+  }
+  work([&] {
+    if (raw) owned = state_.owned->adopt_raw(storage);
+    state_.pin(owned, reason);
+  });
+  return true;
+}
+
+bool Session::before_write(const c10::StorageImpl* storage) {
+  const Lock lock(mutex_);
+  if (closed_) return false;
+  if (!state_.busy) apply_pending();
+  OwnedStorage* owned = state_.owned->find(storage);
+  const ValueId value = owned != nullptr ? owned->value : state_.constants->find(storage);
+  if (value == kNone) return false;
+  // What can still be recomputed is pinned first: after the write its recipe would be wrong.
+  work([&] {
+    if (owned != nullptr) state_.pin(owned, PinReason::kAddressKnown);
+    state_.engine->before_write(value);
+  });
+  return owned != nullptr;
+}
+
+std::optional<bool> Session::is_resident(const c10::StorageImpl* storage) {
+  const Lock lock(mutex_);
+  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
+  if (owned == nullptr) return std::nullopt;
+  return state_.engine->defined(owned->value);
+}
+
+std::optional<bool> Session::evict(const c10::StorageImpl* storage) {
+  const Lock lock(mutex_);
+  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
+  if (owned == nullptr) return std::nullopt;
+  if (state_.busy) return false;
+  apply_pending();
+  const bool gone = state_.engine->evict_value(owned->value);
+  state_.forget_dropped();
+  return gone;
+}
+
+ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
+  const Lock lock(mutex_);
+  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
+  if (owned == nullptr) return kNone;
+  if (!state_.busy) apply_pending();
+  const ValueId value = owned->value;
+  work([&] {
+    state_.engine->materialize(value);
+    state_.engine->lock_for_read(value);
+  });
+  return value;
+}
+
+void Session::unlock_for_read(ValueId value) {
+  const Lock lock(mutex_);
+  if (closed_) return;
+  const Busy busy(state_.busy);
+  state_.engine->unlock_for_read(value);
+  state_.forget_dropped();
+}
+
+// ── Closing ──
+
+// Leaves everything that the program has resident, in the arena if it fits: first what is there is pinned, so
+// that it is not evicted for the rest, then what is missing is rematerialized, in the order of the program.
+// What was rematerialized is pinned, so there is less missing each time around.
+void Session::materialize_all() {
+  Engine& engine = *state_.engine;
+  for (;;) {
+    std::map<std::uint64_t, OwnedStorage*> resident;
+    std::map<std::uint64_t, OwnedStorage*> missing;
+    for (OwnedStorage* owned : state_.owned->owners()) {
+      if (owned == nullptr) continue;
+      (engine.defined(owned->value) ? resident : missing)[state_.number_of(owned->value)] = owned;
+    }
+    if (missing.empty()) return;
+    for (const auto& [number, owned] : resident) {
+      try {
+        engine.pin(owned->value);
+      } catch (const OutOfMemory&) {
+        // The engine wanted to pin something else first.
+      }
+    }
+    for (const auto& [number, owned] : missing) {
+      try {
+        engine.pin(owned->value);
+      } catch (const OutOfMemory&) {
+        // What is there goes to ordinary memory, but for what somebody reads just now.
+        for (const auto& [other, there] : resident) {
+          if (engine.defined(there->value) && !state_.storage_of(there->value).locked())
+            move_out(state_, there);
+        }
+        resident.clear();
+        engine.pin(owned->value);
+      }
+      resident[number] = owned;
+    }
+  }
+}
+
+// The program's tensors have ordinary DataPtrs from now on, on memory that survives the session.
+void Session::end_ownership() {
+  std::unordered_map<Bytes, Bytes> survivors;
+  const std::vector<OwnedStorage*> owners = state_.owned->owners();
+  for (OwnedStorage* owned : owners) {
+    if (owned == nullptr || !state_.engine->defined(owned->value)) continue;
+    const c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
+    if (!storage || state_.owned->find(storage.get()) != owned) continue;
+    void* address = storage->_mutable_data_ptr_no_checks().get();
+    survivors[state_.region->offset(address)] = state_.storage_of(owned->value).nbytes;
+    state_.owned->disown(owned, *storage,
+                         c10::DataPtr(address, address, &raw_deleter, state_.backend.device()));
+    delete owned;
+  }
+  for (const auto& [offset, raw] : state_.owned->raw()) survivors[offset] = raw.nbytes;
+  for (BlockId id = state_.arena->first(); id != kNone; id = state_.arena->block(id).next) {
+    const Arena::Block& block = state_.arena->block(id);
+    if (survivors.count(block.address) == 0) state_.region->discard(block.address, block.nbytes);
+  }
+  state_.owned->clear();
+  Regions::close(state_.region, std::move(survivors));
+}
+
+void Session::close() {
+  const Lock lock(mutex_);
+  if (closed_) return;
+  apply_pending();
+  // What is pinned from here on is no decision of the program's.
+  if (recorder_ != nullptr) state_.engine->remove_observer(recorder_.get());
+  state_.observer = &state_.no_observer;
+  std::exception_ptr failure;
+  {
+    const Busy busy(state_.busy);
     try {
-      call(stack);
-      retry_ = false;
-      return;
-    } catch (const OutOfMemory& error) {
-      refused = error.at_once;
+      materialize_all();
     } catch (...) {
-      retry_ = false;
-      throw;
+      failure = std::current_exception();
     }
-    keep_running({});
-    if (recorder_ != nullptr) recorder_->begin_requests();
-    for (const auto& [storage, bytes] : statistics) {
-      std::memcpy(storage->_mutable_data_ptr_no_checks().get(), bytes.data(), bytes.size());
-    }
-    if (random != nullptr)
-      random->restore(*static_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl()));
-    stack->resize(std::min(stack->size(), first));
-    stack->insert(stack->end(), arguments.begin(), arguments.end());
-    // With nothing left to do, what does not fit is an error, or spilled.
-    if (!engine_->make_room(refused)) retry_ = false;
+    state_.forget_dropped();
+    final_ = figures_of(state_);
+    final_.bookkeeping = bookkeeping_;
+    end_ownership();
   }
+  closed_ = true;
+  state_.engine.reset();
+  state_.arena = nullptr;
+  state_.recipes.clear();
+  state_.constants->clear();
+  {
+    std::lock_guard<std::mutex> pending(pending_mutex_);
+    for (OwnedStorage* owned : pending_deaths_) delete owned;
+    for (void* address : pending_frees_) Regions::free_survivor(address);
+    pending_deaths_.clear();
+    pending_frees_.clear();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
-// Records the op and adopts what it made; returns the bytes it made.
-Bytes Session::commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
-                      std::size_t first, Nanoseconds cost, std::uint64_t signature) {
-  // Storages that the kernel made.
-  fresh_.clear();
-  std::uint32_t returned = 0;
-  bool opaque = false;
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      const std::uint32_t index = returned++;
-      if (!tensor.defined()) return;
-      if (!is_plain(tensor)) {
-        opaque = true;
-        return;
-      }
-      c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-      const c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
-      if (pointer.get_deleter() != &loose_deleter || !region_->contains(pointer.get())) return;
-      for (const Fresh& other : fresh_) {
-        if (other.storage == storage) return;
-      }
-      fresh_.push_back({storage, index});
-    });
-  }
-  if (recipe == nullptr) description_.clear();
-  if (recorder_ != nullptr) record_arguments(recipe != nullptr);
-  note_maker(&op);
-  for (Output& output : description_.outputs) output.tag = next_number_++;
-  description_.cost = cost;
-  description_.tag = reinterpret_cast<std::uintptr_t>(recipe.get());
-  blocks_.assign(description_.outputs.size(), kNone);
-  Bytes nbytes = 0;
-  for (const Fresh& fresh : fresh_) {
-    const Bytes offset = region_->offset(fresh.storage->_mutable_data_ptr_no_checks().get());
-    Loose& loose = loose_.at(offset);
-    nbytes += loose.nbytes;
-    // What was there before the op, and the op did not see, is none of its outputs.
-    if (loose.running) loose.number = next_number_++;
-    if (recorder_ != nullptr && loose.running)
-      recorder_->fresh_output(loose.nbytes, recipe == nullptr ? kOnce : kFresh, offset);
-    if (recipe == nullptr) continue;
-    Output output;
-    output.tag = loose.number;
-    output.nbytes = loose.nbytes;
-    description_.outputs.push_back(output);
-    blocks_.push_back(loose.block);
-    recipe->results.push_back({fresh.returned, loose.nbytes});
-  }
-  const std::size_t num_written = description_.outputs.size() - (recipe == nullptr ? 0 : fresh_.size());
-  if (recipe == nullptr) {
-    for (const Fresh& fresh : fresh_) {
-      Touched touched;
-      touched.storage = fresh.storage;
-      adopt_loose(touched);
-      touched.held->made_by = &op;
-    }
-  }
-  keep_running(blocks_);
-  note_maker(nullptr);
-  forget_dropped();
-  const bool recorded = !description_.outputs.empty();
-  if (recorder_ != nullptr) recorder_->op(op, cost, signature, source_);
-  recording_op_ = false;
-  engine_->commit(description_, blocks_, outputs_);
-  if (recorded) {
-    recipe.release();
-    hold_written(op);
-    // An `out` that the kernel made smaller was not overwritten whole: what is left of it is in no recipe.
-    for (const Touched& touched : touched_) {
-      if (touched.output != kNone && touched.write == Operator::Write::kOverwrites &&
-          !covered(stack, first, *touched.storage)) {
-        pin_held(touched.held, Why::kNoRecipe);
-      }
-    }
-    for (std::size_t k = 0; k < fresh_.size(); ++k) {
-      void* address = fresh_[k].storage->_mutable_data_ptr_no_checks().get();
-      loose_.erase(region_->offset(address));
-      adopt(fresh_[k].storage, address, outputs_[num_written + k], &op);
-    }
-  }
-  if (opaque) {
-    // It may look at its arguments around the dispatcher from now on.
-    for (const Touched& touched : touched_) {
-      if (touched.held != nullptr) pin_held(touched.held, Why::kHandedOut);
-    }
-  }
-  return nbytes;
+// ── What it says about itself ──
+
+Figures Session::figures() {
+  const Lock lock(mutex_);
+  if (closed_) return final_;
+  Figures figures = figures_of(state_);
+  figures.bookkeeping = bookkeeping_;
+  return figures;
 }
 
-// What the op wrote in place has a new value; the program's tensors move along.
-void Session::hold_written(const Operator& op) {
-  for (const Touched& touched : touched_) {
-    if (touched.output == kNone) continue;
-    const ValueId value = outputs_[touched.output];
-    set_holder(touched.held->value, nullptr);
-    touched.held->value = value;
-    touched.held->made_by = &op;
-    touched.held->why = Why::kNone;
-    set_holder(value, touched.held);
-    // The tensor's old name and its new one are the same to the program.
-    engine_->release(value);
-    if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, touched.number);
-  }
+std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
+  const Lock lock(mutex_);
+  return closed_ ? std::vector<std::pair<std::string, Bytes>>() : remint::pinned_by(state_);
 }
 
-// The kernel failed, maybe in the middle of writing: what it was to write is as it left it, and cannot be
-// made again.
-void Session::after_failure(const Operator& op, std::unique_ptr<Recipe> recipe) {
-  keep_running({});
-  if (recipe == nullptr || description_.outputs.empty()) {
-    engine_->abandon();
-    forget_dropped();
-    return;
-  }
-  forget_dropped();
-  if (recorder_ != nullptr) record_arguments(true);
-  note_maker(&op);
-  for (Output& output : description_.outputs) output.tag = next_number_++;
-  note_maker(nullptr);
-  if (recorder_ != nullptr) recorder_->op(op, 1, 0, source_);
-  recording_op_ = false;
-  if (next_cost_ < given_costs_.size()) ++next_cost_;
-  description_.cost = 1;
-  description_.tag = reinterpret_cast<std::uintptr_t>(recipe.release());
-  blocks_.assign(description_.outputs.size(), kNone);
-  engine_->commit(description_, blocks_, outputs_);
-  hold_written(op);
-  for (const Touched& touched : touched_) {
-    if (touched.output != kNone) pin_held(touched.held, Why::kNoRecipe);
-  }
-  forget_dropped();
+std::vector<Rematerializations::Row> Session::rematerializations() {
+  const Lock lock(mutex_);
+  return state_.rematerializations.rows();
 }
 
-// What the kernel allocated and did not free, and is no output, stays until someone frees it.
-void Session::keep_running(const std::vector<BlockId>& outputs) {
-  for (Bytes offset : running_) {
-    auto found = loose_.find(offset);
-    if (found == loose_.end() || !found->second.running) continue;
-    found->second.running = false;
-    if (std::find(outputs.begin(), outputs.end(), found->second.block) == outputs.end()) {
-      engine_->keep(found->second.block);
-      found->second.number = next_number_++;
-      if (recorder_ == nullptr) continue;
-      if (recording_op_) {
-        recorder_->fresh_output(found->second.nbytes, kKept, offset);
-      } else {
-        recorder_->constant(found->second.nbytes, kKept);
-      }
-    }
-  }
-  running_.clear();
+std::vector<Timeline::Sample> Session::timeline() {
+  const Lock lock(mutex_);
+  return timeline_ == nullptr ? std::vector<Timeline::Sample>() : timeline_->samples();
+}
+
+std::vector<DecisionLog::Event> Session::events() {
+  const Lock lock(mutex_);
+  return events_ == nullptr ? std::vector<DecisionLog::Event>() : events_->events();
+}
+
+Session::Blocks Session::blocks() {
+  const Lock lock(mutex_);
+  if (blocks_ == nullptr) return {};
+  return {blocks_->events(), state_.block_makers.makers()};
+}
+
+void Session::set_costs(std::vector<GivenCosts::Given> costs) {
+  const Lock lock(mutex_);
+  state_.given_costs.set(std::move(costs));
+}
+
+void Session::check() {
+  const Lock lock(mutex_);
+  if (closed_ || state_.busy) return;
+  apply_pending();
+  state_.engine->check();
+}
+
+void Session::fail(const OutOfMemory& error) {
+  raise_shortage(state_, error);
 }
 
 }  // namespace remint

@@ -1,0 +1,88 @@
+// A backend: what the runtime needs of a device. No other file of the runtime names a device, copies bytes or
+// reads a clock. Copies, moves and zeros happen in the order of the device's current stream.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/types.h"
+
+namespace remint {
+
+// The state of a random number generator, saved so that an op can draw the same numbers again.
+class RandomState {
+ public:
+  virtual ~RandomState() = default;
+};
+
+// The memory behind one arena: one contiguous range.
+class ArenaMemory {
+ public:
+  virtual ~ArenaMemory() = default;
+  char* base() const { return base_; }
+  Bytes nbytes() const { return nbytes_; }
+  // Nobody needs the content of this range any more: its pages may go back to the system.
+  virtual void discard(Bytes /*offset*/, Bytes /*nbytes*/) {}
+
+ protected:
+  ArenaMemory(char* base, Bytes nbytes) : base_(base), nbytes_(nbytes) {}
+
+ private:
+  char* base_;
+  Bytes nbytes_;
+};
+
+// How the device's allocator asks for memory from a budget.
+struct AllocatorHook {
+  // Memory from the budget that this thread is in; nothing if it is in none.
+  std::optional<c10::DataPtr> (*allocate)(std::size_t nbytes);
+  // Frees memory of a budget, open or ended. False: it is not of one.
+  bool (*free)(void* address);
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual c10::Device device() const = 0;
+  virtual c10::DispatchKey dispatch_key() const = 0;
+  virtual c10::BackendComponent component() const = 0;
+  // Kernels of other layouts (sparse, quantized, ...) stand above the interposed key.
+  virtual const std::vector<c10::DispatchKey>& other_layouts() const = 0;
+  // The key of tensors whose bytes have a layout of their own (oneDNN's on the CPU).
+  virtual c10::DispatchKey opaque_layout() const = 0;
+  // Where the composite kernels of an op are found.
+  virtual const std::vector<c10::DispatchKey>& composite_keys() const = 0;
+
+  // Puts the hook before the device's own allocator, once per process.
+  virtual void install_allocator(const AllocatorHook& hook) = 0;
+  // The device's own allocator.
+  virtual c10::Allocator* ordinary_allocator() const = 0;
+  virtual Bytes alignment() const = 0;
+  virtual std::unique_ptr<ArenaMemory> reserve(Bytes nbytes) = 0;
+  virtual void copy(void* to, const void* from, std::size_t nbytes) = 0;
+  virtual void move(void* to, const void* from, std::size_t nbytes) = 0;  // the ranges may overlap
+  virtual void zero(void* at, std::size_t nbytes) = 0;
+
+  virtual at::Generator default_generator() const = 0;
+  virtual at::Generator new_generator() const = 0;
+  // Null if the generator is not of this device.
+  virtual std::unique_ptr<RandomState> save_random(const at::Generator& generator) const = 0;
+  virtual void restore_random(const RandomState& state, at::Generator& generator) const = 0;
+
+  // The time by which the cost of kernels is measured.
+  virtual Nanoseconds now() const = 0;
+
+  // Whether `tensor` can be taken apart and put together again: dense, strided, on this device.
+  bool is_plain(const at::Tensor& tensor) const;
+};
+
+// The CPU.
+Backend& cpu_backend();
+
+}  // namespace remint

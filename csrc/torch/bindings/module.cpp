@@ -1,0 +1,22 @@
+// The Python module `remint._torch`: one bind_* function per part.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/headeronly/version.h>
+
+#include "torch/bindings/bindings.h"
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(_torch, module) {
+  module.doc() = "remint's engine on real tensors. `remint.budget` is the way to use it.";
+  module.attr("torch_version") = TORCH_VERSION;
+  py::register_local_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (python_error& error) {
+      error.restore();
+    }
+  });
+  remint::bind_session(module);
+  remint::bind_tensor_functions(module);
+}

@@ -1,0 +1,163 @@
+#include "torch/dispatch/threads.h"
+
+#include <ATen/ThreadLocalPythonObjects.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <pthread.h>
+#include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "torch/session/session.h"
+
+namespace remint {
+namespace {
+
+// A budget that some thread entered.
+struct Entered {
+  Entered(std::shared_ptr<Session> session, std::shared_ptr<Entered> outer)
+      : session(std::move(session)), outer(std::move(outer)) {}
+  const std::shared_ptr<Session> session;
+  const std::shared_ptr<Entered> outer;
+  std::atomic<bool> left{false};
+};
+
+// What this thread itself entered, innermost last.
+thread_local std::vector<std::shared_ptr<Entered>> entered;
+thread_local Session* working = nullptr;
+thread_local int kernel_depth = 0;
+thread_local bool collective = false;
+
+// PyTorch hands these objects on to the threads that work for this one. The object is a capsule around a
+// shared pointer.
+const std::string& slot() {
+  static const auto* name = new std::string("remint.budget");
+  return *name;
+}
+
+using Pointer = std::shared_ptr<Entered>;
+
+void delete_pointer(PyObject* capsule) {
+  delete static_cast<Pointer*>(PyCapsule_GetPointer(capsule, slot().c_str()));
+}
+
+void hand_on(const Pointer& innermost) {
+  if (innermost == nullptr) {
+    if (at::impl::ThreadLocalPythonObjects::contains(slot()))
+      at::impl::ThreadLocalPythonObjects::erase(slot());
+    return;
+  }
+  PyObject* capsule = PyCapsule_New(new Pointer(innermost), slot().c_str(), &delete_pointer);
+  at::impl::ThreadLocalPythonObjects::set(slot(),
+                                          std::make_shared<c10::SafePyObject>(capsule, getPyInterpreter()));
+}
+
+// What the thread that this one works for had entered.
+Entered* handed_on() {
+  if (!at::impl::ThreadLocalPythonObjects::contains(slot())) return nullptr;
+  PyObject* capsule = at::impl::ThreadLocalPythonObjects::get(slot())->ptr(getPyInterpreter());
+  return static_cast<Pointer*>(PyCapsule_GetPointer(capsule, slot().c_str()))->get();
+}
+
+// The sessions that are entered by any thread.
+struct AllEntered {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Session>> sessions;
+};
+
+AllEntered& all_entered() {
+  static auto* all = new AllEntered();
+  return *all;
+}
+
+// In a forked child only the thread that forked goes on. A session that another thread was in the middle of
+// stays as it was then, locked for ever: the child leaves it. Deleters do not wait for the lock.
+void after_fork_in_child() {
+  new (&all_entered().mutex) std::mutex();
+  for (const std::weak_ptr<Session>& one : all_entered().sessions) {
+    const std::shared_ptr<Session> session = one.lock();
+    if (session == nullptr || session->at_rest()) continue;
+    for (const auto& mine : entered) mine->left = true;
+    c10::impl::tls_set_dispatch_key_included(kKey, false);
+  }
+}
+
+}  // namespace
+
+Session* current_session() {
+  if (working != nullptr) return working;
+  if (!c10::impl::tls_is_dispatch_key_included(kKey)) return nullptr;
+  // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
+  // not wait for that kernel.
+  if (kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
+  for (Entered* one = entered.empty() ? handed_on() : entered.back().get(); one != nullptr;
+       one = one->outer.get()) {
+    if (!one->left.load(std::memory_order_relaxed)) return one->session.get();
+  }
+  return nullptr;
+}
+
+void enter_session(std::shared_ptr<Session> session) {
+  {
+    AllEntered& all = all_entered();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    auto expired = [](const std::weak_ptr<Session>& one) { return one.expired(); };
+    all.sessions.erase(std::remove_if(all.sessions.begin(), all.sessions.end(), expired), all.sessions.end());
+    all.sessions.push_back(session);
+  }
+  entered.push_back(
+      std::make_shared<Entered>(std::move(session), entered.empty() ? nullptr : entered.back()));
+  hand_on(entered.back());
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+void leave_session(const std::shared_ptr<Session>& session) {
+  for (std::size_t i = entered.size(); i-- > 0;) {
+    if (entered[i]->session != session) continue;
+    entered[i]->left = true;
+    entered.erase(entered.begin() + static_cast<std::ptrdiff_t>(i));
+    break;
+  }
+  hand_on(entered.empty() ? nullptr : entered.back());
+  c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty());
+  AllEntered& all = all_entered();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  auto place = std::find_if(all.sessions.begin(), all.sessions.end(),
+                            [&](const std::weak_ptr<Session>& one) { return one.lock() == session; });
+  if (place != all.sessions.end()) all.sessions.erase(place);
+}
+
+WorkingFor::WorkingFor(Session* session) : before_(working) {
+  working = session;
+}
+WorkingFor::~WorkingFor() {
+  working = before_;
+}
+
+InKernel::InKernel() {
+  ++kernel_depth;
+}
+InKernel::~InKernel() {
+  --kernel_depth;
+}
+
+void note_collective() {
+  collective = true;
+}
+bool collective_noted() {
+  return collective;
+}
+void clear_collective() {
+  collective = false;
+}
+
+void watch_forks() {
+  pthread_atfork(nullptr, nullptr, &after_fork_in_child);
+}
+
+}  // namespace remint

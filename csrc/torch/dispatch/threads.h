@@ -1,0 +1,55 @@
+// Which thread is inside which budget.
+//
+// A thread that enters a budget includes the interposed dispatch key in its thread-local state, and puts the
+// session there, too. PyTorch hands that state on to the threads that work for this one: autograd's, and
+// those of futures. So each of them works for the right budget.
+#pragma once
+
+#include <c10/core/DispatchKey.h>
+
+#include <memory>
+
+namespace remint {
+
+class Session;
+
+// Operator calls are seen at this key.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::CustomRNGKeyId;
+
+// The session that this thread works for; null outside of all budgets. It lives at least until the thread
+// leaves it.
+Session* current_session();
+
+void enter_session(std::shared_ptr<Session> session);
+void leave_session(const std::shared_ptr<Session>& session);
+
+// This thread allocates for a session that runs an op again, which need not be the one it is inside of.
+class WorkingFor {
+ public:
+  explicit WorkingFor(Session* session);
+  ~WorkingFor();
+  WorkingFor(const WorkingFor&) = delete;
+  WorkingFor& operator=(const WorkingFor&) = delete;
+
+ private:
+  Session* before_;
+};
+
+// This thread is in a kernel that was called through the interposed key.
+class InKernel {
+ public:
+  InKernel();
+  ~InKernel();
+  InKernel(const InKernel&) = delete;
+  InKernel& operator=(const InKernel&) = delete;
+};
+
+// Whether a kernel talked to other ranks. Such a kernel must not run again, whatever it is called.
+void note_collective();
+bool collective_noted();
+void clear_collective();
+
+// Sees to it that a forked child does not wait for threads that it does not have.
+void watch_forks();
+
+}  // namespace remint

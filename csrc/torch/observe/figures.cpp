@@ -1,0 +1,77 @@
+#include "torch/observe/figures.h"
+
+#include <algorithm>
+#include <map>
+
+#include "torch/session/owned_storages.h"
+#include "torch/session/state.h"
+
+namespace remint {
+namespace {
+
+std::string why_pinned(const SessionState& state, StorageId id) {
+  const Records& records = state.engine->records();
+  const OwnedStorage* owned = state.owned->owner(id);
+  if (owned == nullptr) {
+    // The program dropped it.
+    for (ValueId value : records.storage(id).values) {
+      for (const Value::Reader& reader : records.value(value).readers) {
+        return "kept to run " + state.recipes[records.op(reader.op).tag].op->name + " again";
+      }
+    }
+    return "about to be freed";
+  }
+  switch (owned->reason) {
+    case PinReason::kParameter:
+      return "parameters";
+    case PinReason::kGradient:
+      return "gradients";
+    case PinReason::kAddressKnown:
+      return "addresses handed out (numpy(), data_ptr(), collectives and the like)";
+    case PinReason::kAsked:
+      return "remint.pin";
+    case PinReason::kNoRecipe:
+      return owned->made_by != nullptr ? "made by " + owned->made_by->name + ", which cannot be repeated"
+                                       : "filled where remint cannot see it";
+    case PinReason::kNone:
+      break;
+  }
+  // The engine pinned it: its inputs have changed since. Mostly gradients and optimizer state.
+  return "made by " + (owned->made_by != nullptr ? owned->made_by->name : "an op") +
+         " from inputs that were overwritten since (gradients, optimizer state)";
+}
+
+}  // namespace
+
+Figures figures_of(const SessionState& state) {
+  Figures figures;
+  figures.statistics = state.engine->statistics();
+  figures.num_scores = state.engine->num_scores();
+  figures.num_storages = state.engine->records().num_storages();
+  figures.budget = state.options.budget;
+  figures.peak = state.engine->memory().peak();
+  figures.used = state.engine->memory().used();
+  figures.pinned = state.engine->pinned_bytes();
+  for (const auto& [offset, raw] : state.owned->raw()) figures.pinned += raw.nbytes;
+  figures.needed = std::max(state.engine->needed_bytes(), state.failed_need);
+  figures.spilled = state.spilled;
+  return figures;
+}
+
+std::vector<std::pair<std::string, Bytes>> pinned_by(const SessionState& state) {
+  std::map<std::string, Bytes> sums;
+  const Records& records = state.engine->records();
+  for (StorageId id = 0; id < records.num_storage_slots(); ++id) {
+    const Storage& storage = records.storage(id);
+    if (!storage.in_use() || !storage.pinned || storage.block == kNone) continue;
+    sums[why_pinned(state, id)] += storage.nbytes;
+  }
+  for (const auto& [offset, raw] : state.owned->raw()) {
+    if (!raw.running) sums["filled where remint cannot see it"] += raw.nbytes;
+  }
+  std::vector<std::pair<std::string, Bytes>> sorted(sums.begin(), sums.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+}  // namespace remint

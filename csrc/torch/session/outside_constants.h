@@ -1,0 +1,53 @@
+// Storages outside of the arena that recipes read: weights made before the budget, inputs, memory of other
+// budgets. A recipe must find them as they were, so the session keeps them alive while one reads them.
+//
+// Weights are used, dropped and used again all the time, so the record of a constant that no recipe reads is
+// cached.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <vector>
+
+#include "base/types.h"
+
+namespace remint {
+
+struct SessionState;
+
+class OutsideConstants {
+ public:
+  explicit OutsideConstants(SessionState& state) : state_(state) {}
+
+  // The value of `storage`, if a recipe reads it; kNone otherwise.
+  ValueId find(const c10::StorageImpl* storage) const;
+  // A value for `storage`, which has none. The caller holds one reference to it.
+  ValueId add(c10::StorageImpl* storage);
+  // The bytes of `value` are outside of the arena from now on, in `storage`.
+  void adopt(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage);
+
+  c10::StorageImpl* storage(StorageId id) const { return entries_[id].storage.get(); }
+
+  // The record of a storage is gone, or cached. What was kept for it goes to `gone`.
+  void forget(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone);
+  void cache(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone);
+  void clear();
+
+ private:
+  struct Entry {
+    c10::intrusive_ptr<c10::StorageImpl> storage;  // null: it is cached, or no constant
+    std::uint64_t number = 0;
+    bool retired = false;  // the program dropped it
+    bool used = true;      // since the last sweep
+  };
+
+  void sweep();
+
+  SessionState& state_;
+  ska::flat_hash_map<const c10::StorageImpl*, ValueId> values_;
+  std::vector<Entry> entries_;  // by storage id
+  std::size_t until_sweep_ = 64;
+};
+
+}  // namespace remint

@@ -1,0 +1,51 @@
+#include "torch/session/state.h"
+
+#include "torch/session/outside_constants.h"
+#include "torch/session/owned_storages.h"
+
+namespace remint {
+
+SessionState::SessionState(const SessionOptions& options, Backend& backend)
+    : options(options),
+      backend(backend),
+      owned(std::make_unique<OwnedStorages>(*this)),
+      constants(std::make_unique<OutsideConstants>(*this)) {}
+
+SessionState::~SessionState() = default;
+
+void SessionState::forget() {
+  // What goes below can drop more records.
+  Records::Dropped now = std::move(forgetting_);
+  std::swap(now, dropped);
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone = std::move(gone_);
+  for (StorageId id : now.storages) {
+    owned->forget(id);
+    constants->forget(id, gone);
+  }
+  for (StorageId id : now.cached) constants->cache(id, gone);
+  for (std::uint64_t id : now.ops) recipes.remove(id);
+  gone.clear();
+  now.clear();
+  gone_ = std::move(gone);
+  forgetting_ = std::move(now);
+}
+
+void* SessionState::address_of(StorageId id) const {
+  const Storage& storage = engine->records().storage(id);
+  if (storage.block != kNone) return region->at(arena->block(storage.block).address);
+  return constants->storage(id)->_mutable_data_ptr_no_checks().get();
+}
+
+std::size_t SessionState::nbytes_of(StorageId id) const {
+  const Storage& storage = engine->records().storage(id);
+  return storage.block != kNone ? static_cast<std::size_t>(storage.nbytes) : constants->storage(id)->nbytes();
+}
+
+void SessionState::pin(OwnedStorage* owned, PinReason reason) {
+  if (owned->reason == PinReason::kNone) owned->reason = reason;
+  const bool fix = reason == PinReason::kAddressKnown || reason == PinReason::kAsked;
+  if (!storage_of(owned->value).pinned) engine->pin(owned->value);
+  if (fix && !storage_of(owned->value).fixed) engine->fix(owned->value);
+}
+
+}  // namespace remint

@@ -1,0 +1,101 @@
+// What the parts of a session share. Each part is a class of its own; `Session` guards all of it with one
+// lock.
+//
+//   OwnedStorages     which tensor storage is which record; raw memory of the arena
+//   OutsideConstants  storages outside of the arena that recipes read: weights made before the budget
+//   OpCall            one operator call, for the op driver
+//   TorchDevice       runs recorded ops again; points tensors to where their bytes are
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "memory/arena.h"
+#include "torch/backends/backend.h"
+#include "torch/observe/block_makers.h"
+#include "torch/observe/rematerializations.h"
+#include "torch/observe/session_observer.h"
+#include "torch/observe/source_lines.h"
+#include "torch/session/costs.h"
+#include "torch/session/owned_storage.h"
+#include "torch/session/recipe.h"
+#include "torch/session/region.h"
+
+namespace remint {
+
+struct SessionOptions {
+  Bytes budget = 0;
+  EngineOptions engine;
+  bool chaos = false;         // evict everything after every op
+  bool spill = false;         // take what does not fit from ordinary memory
+  bool timeline = false;      // keep the bytes in use after each op
+  bool events = false;        // keep the decisions
+  bool blocks = false;        // keep what becomes of every block
+  bool record = false;        // take notes of the op stream
+  bool source_lines = false;  // know the line of the program that each op came from
+};
+
+class OwnedStorages;
+class OutsideConstants;
+
+struct SessionState {
+  SessionState(const SessionOptions& options, Backend& backend);
+  ~SessionState();
+
+  const SessionOptions options;
+  Backend& backend;
+  std::weak_ptr<Session> session;  // the one that this is the state of
+  std::shared_ptr<Region> region;
+  Arena* arena = nullptr;
+  std::unique_ptr<Engine> engine;
+  Records::Dropped dropped;
+  RecipeTable recipes;
+  std::unique_ptr<OwnedStorages> owned;
+  std::unique_ptr<OutsideConstants> constants;
+  CostEstimates costs;
+  GivenCosts given_costs;
+
+  // What is going on.
+  bool busy = false;                  // an op is running, or the engine is at work
+  bool replaying = false;             // an op is running again
+  bool last_try = true;               // the kernel is not run once more if it finds no memory
+  const Operator* current = nullptr;  // the op of the program that is running
+  std::uint32_t source = kNone;       // the line it came from
+
+  std::uint64_t next_number = 0;  // of the next tensor: the tag of its value
+  SessionObserver no_observer;
+  SessionObserver* observer = &no_observer;
+  Rematerializations rematerializations;
+  BlockMakers block_makers;
+  Bytes spilled = 0;
+  bool warned_of_spilling = false;
+  Bytes failed_need = 0;     // what was needed at once when something did not fit
+  Nanoseconds replayed = 0;  // in kernels that ran again, without searches
+
+  std::uint64_t number_of(ValueId value) const { return engine->records().value(value).tag; }
+  const Storage& storage_of(ValueId value) const {
+    return engine->records().storage(engine->records().value(value).storage);
+  }
+
+  // The engine dropped records: what they kept goes, too. To be called before the engine makes new ones,
+  // which may have the same ids.
+  void forget_dropped() {
+    while (!dropped.empty()) forget();
+  }
+  // Where the bytes of a storage are, in the arena or outside of it, and how many there are.
+  void* address_of(StorageId id) const;
+  std::size_t nbytes_of(StorageId id) const;
+  // Pins what the program has as `owned`; `reason` says whether its address must stay, too.
+  void pin(OwnedStorage* owned, PinReason reason);
+
+ private:
+  void forget();
+
+  // Empty; they keep their memory for the next time.
+  Records::Dropped forgetting_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone_;
+};
+
+}  // namespace remint

@@ -1,0 +1,190 @@
+#include "torch/session/torch_device.h"
+
+#include <c10/core/GradMode.h>
+
+#include "simulator/trace_columns.h"
+#include "torch/dispatch/arguments.h"
+#include "torch/dispatch/threads.h"
+#include "torch/session/owned_storages.h"
+#include "torch/session/session.h"
+
+namespace remint {
+namespace {
+
+const char* const kEvictedMessage =
+    "This tensor was evicted by remint.budget, and something reads its memory without a PyTorch operator, so "
+    "remint "
+    "cannot bring it back first. Call remint.materialize(tensor) before the read, or remint.pin(tensor) if "
+    "the address "
+    "is kept.";
+
+// The default generator as an op left it, whatever happens in between.
+class DefaultGeneratorGuard {
+ public:
+  DefaultGeneratorGuard(const Backend& backend, const RandomState* state) : backend_(backend) {
+    if (state == nullptr) return;
+    generator_ = backend.default_generator();
+    before_ = backend.save_random(generator_);
+    backend.restore_random(*state, generator_);
+  }
+  ~DefaultGeneratorGuard() {
+    if (before_ != nullptr) backend_.restore_random(*before_, generator_);
+  }
+  DefaultGeneratorGuard(const DefaultGeneratorGuard&) = delete;
+  DefaultGeneratorGuard& operator=(const DefaultGeneratorGuard&) = delete;
+
+ private:
+  const Backend& backend_;
+  at::Generator generator_;
+  std::unique_ptr<RandomState> before_;
+};
+
+}  // namespace
+
+// Runs an op again: the same kernel, on tensors that look the same, with the same random numbers, as much out
+// of the program's sight as can be.
+void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
+  const Recipe& recipe = state_.recipes[op.tag];
+  Backend& backend = state_.backend;
+  Engine& engine = *state_.engine;
+  TORCH_CHECK(!recipe.op->gone, "remint: ", recipe.op->name,
+              " has to run again to bring an evicted tensor back, but its library was removed. Keep the "
+              "library, or pin "
+              "its results with remint.pin.");
+  auto address = [&](BlockId block) { return state_.region->at(state_.arena->block(block).address); };
+  const std::size_t mark = state_.owned->running_mark();
+  // Where each input is; one that is written in place may be worked on in a copy.
+  std::vector<void*> inputs(op.inputs.size());
+  std::vector<std::size_t> sizes(op.inputs.size());
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    const StorageId id = engine.records().value(op.inputs[i].value).storage;
+    inputs[i] = state_.address_of(id);
+    sizes[i] = state_.nbytes_of(id);
+  }
+  for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
+    if (op.takes_over[k] == kNone || blocks[k] == kNone) continue;
+    void*& from = inputs[op.takes_over[k]];
+    backend.copy(address(blocks[k]), from, sizes[op.takes_over[k]]);
+    from = address(blocks[k]);
+  }
+  std::vector<at::Tensor> tensors;
+  std::vector<c10::DataPtr> scratch;
+  tensors.reserve(recipe.slots.size());
+  for (const Recipe::Slot& slot : recipe.slots) {
+    switch (slot.kind) {
+      case Recipe::Slot::Kind::kInput:
+        tensors.push_back(slot.look.tensor_at(backend, inputs[slot.index], sizes[slot.index]));
+        break;
+      case Recipe::Slot::Kind::kOutput: {
+        const Bytes nbytes = recipe.results[slot.index].nbytes;
+        if (blocks[slot.index] == kNone) blocks[slot.index] = engine.allocate(nbytes);
+        tensors.push_back(
+            slot.look.tensor_at(backend, address(blocks[slot.index]), static_cast<std::size_t>(nbytes)));
+        break;
+      }
+      case Recipe::Slot::Kind::kScratch:
+        scratch.push_back(backend.ordinary_allocator()->allocate(slot.look.nbytes()));
+        backend.zero(scratch.back().get(), slot.look.nbytes());
+        tensors.push_back(slot.look.tensor_at(backend, scratch.back().get(), slot.look.nbytes()));
+        break;
+      case Recipe::Slot::Kind::kEmpty:
+        tensors.push_back(slot.look.tensor_at(backend, nullptr, 0));
+        break;
+    }
+  }
+  torch::jit::Stack stack = make_stack(recipe, tensors);
+  const bool own_generator = recipe.random != nullptr && recipe.op->generator >= 0;
+  if (own_generator) {
+    at::Generator generator = backend.new_generator();
+    backend.restore_random(*recipe.random, generator);
+    stack[static_cast<std::size_t>(recipe.op->generator)] = generator;
+  }
+  auto keep = [&](Bytes, const RawBlock& raw) { state_.observer->constant(raw.nbytes, kRaw); };
+  const bool nested = std::exchange(state_.replaying, true);
+  try {
+    DefaultGeneratorGuard generator(backend, own_generator ? nullptr : recipe.random.get());
+    c10::AutoGradMode grad_mode(recipe.grad_mode);
+    const c10::DispatchKeySet hidden({kKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                      c10::DispatchKey::PythonDispatcher});
+    c10::impl::ForceDispatchKeyGuard keys(
+        recipe.local_keys.included_.add(kKey) - (hidden - c10::DispatchKeySet(kKey)),
+        recipe.local_keys.excluded_ | hidden);
+    const std::shared_ptr<Session> session = state_.session.lock();
+    WorkingFor working(session.get());
+    const Nanoseconds searching = engine.statistics().searching;
+    const Nanoseconds started = backend.now();
+    recipe.op->handle.redispatchBoxed(recipe.keys, &stack);
+    state_.replayed += backend.now() - started - (engine.statistics().searching - searching);
+    state_.replaying = nested;
+  } catch (...) {
+    state_.replaying = nested;
+    state_.owned->keep_running(mark, {}, keep);
+    throw;
+  }
+  take_outputs(op, recipe, stack, blocks);
+  // What the kernel made beside its outputs goes with the tensors.
+  stack.clear();
+  tensors.clear();
+  state_.owned->keep_running(mark, blocks, keep);
+  state_.rematerializations.add(recipe.op, recipe.source, op.cost, state_.current);
+}
+
+// Takes the blocks of what was asked for away from the tensors that the kernel returned.
+void TorchDevice::take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,
+                               std::vector<BlockId>& blocks) {
+  std::uint32_t returned = 0;
+  for (const c10::IValue& value : stack) {
+    for_tensors(value, [&](const at::Tensor& tensor, std::int32_t) {
+      const std::uint32_t index = returned++;
+      for (std::size_t k = 0; k < recipe.results.size(); ++k) {
+        if (recipe.results[k].returned != index || op.outputs[k] == kNone ||
+            state_.engine->defined(op.outputs[k])) {
+          continue;
+        }
+        c10::StorageImpl* storage = storage_of(tensor);
+        TORCH_INTERNAL_ASSERT(storage != nullptr && state_.owned->is_raw(*storage),
+                              "remint: ", recipe.op->name, " ran again and made its output elsewhere");
+        c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+        const Bytes offset = state_.region->offset(pointer.get());
+        blocks[k] = state_.owned->find_raw(offset)->block;
+        state_.owned->erase_raw(offset);
+        pointer.release_context();
+        pointer = c10::DataPtr(nullptr, state_.backend.device());
+      }
+    });
+  }
+}
+
+// The tensor storage of a record; null if the program has none, or is just dropping it.
+c10::intrusive_ptr<c10::StorageImpl> TorchDevice::tensor_storage(StorageId id) const {
+  OwnedStorage* owned = state_.owned->owner(id);
+  if (owned == nullptr) return {};
+  c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
+  if (!storage || storage->_mutable_data_ptr_no_checks().get_context() != owned) return {};
+  return storage;
+}
+
+void TorchDevice::evicted(StorageId id) {
+  const c10::intrusive_ptr<c10::StorageImpl> storage = tensor_storage(id);
+  if (!storage) return;
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  void* owned = pointer.release_context();
+  pointer = c10::DataPtr(nullptr, owned, &owned_deleter, state_.backend.device());
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(kEvictedMessage);
+}
+
+void TorchDevice::materialized(StorageId id) {
+  const c10::intrusive_ptr<c10::StorageImpl> storage = tensor_storage(id);
+  if (!storage) return;
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  void* owned = pointer.release_context();
+  pointer = c10::DataPtr(state_.address_of(id), owned, &owned_deleter, state_.backend.device());
+  storage->clear_data_ptr_access_error_msg_();
+}
+
+void TorchDevice::moved(StorageId id, Bytes from, Bytes to) {
+  state_.backend.move(state_.region->at(to), state_.region->at(from), state_.nbytes_of(id));
+  materialized(id);
+}
+
+}  // namespace remint

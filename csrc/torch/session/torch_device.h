@@ -1,0 +1,28 @@
+// The engine's device for real tensors: runs recorded ops again, and points tensors to where their bytes are.
+#pragma once
+
+#include <vector>
+
+#include "engine/device.h"
+#include "torch/session/state.h"
+
+namespace remint {
+
+class TorchDevice final : public Device {
+ public:
+  explicit TorchDevice(SessionState& state) : state_(state) {}
+
+  void run(const Op& op, std::vector<BlockId>& blocks) override;
+  void evicted(StorageId id) override;
+  void materialized(StorageId id) override;
+  void moved(StorageId id, Bytes from, Bytes to) override;
+
+ private:
+  void take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,
+                    std::vector<BlockId>& blocks);
+  c10::intrusive_ptr<c10::StorageImpl> tensor_storage(StorageId id) const;
+
+  SessionState& state_;
+};
+
+}  // namespace remint
