@@ -4,26 +4,34 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 NATIVE := $(shell find csrc -name "*.cpp" -o -name "*.h")
-CORE := setup.py pyproject.toml $(NATIVE)
+# Release, RelWithDebInfo or Debug: `make build BUILD_TYPE=Debug` for a debugger.
+BUILD_TYPE ?= Release
+CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
+  --log-level=WARNING -S .
 SANITIZED := build/sanitized
 # Python itself leaks by design; the preloaded runtime must come first.
 ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
   LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" $(BIN)/python
 
-.PHONY: setup demo test test-everything check format bench sanitize clean
+.PHONY: setup build demo test test-everything check format bench sanitize clean
 
-setup: $(VENV)/installed
+setup: $(VENV)/installed build
 
 $(VENV)/tools: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	$(PIP) torch "setuptools>=77" pybind11 --group dev
+	$(PIP) torch --group dev
 	touch $@
 
-# Editable, against what is installed: Python files are used in place, the core is built anew when its sources change.
-$(VENV)/installed: $(VENV)/tools $(CORE)
+# Editable: the package and its commands are used in place. It is installed again only when pyproject.toml changes.
+$(VENV)/installed: $(VENV)/tools
 	$(PIP) --no-build-isolation --editable .
 	touch $@
+
+# The compiled modules, in src/remint: ninja compiles what changed.
+build: $(VENV)/tools
+	$(CMAKE) -B build/release -DCMAKE_BUILD_TYPE=$(BUILD_TYPE)
+	$(BIN)/ninja -C build/release --quiet
 
 demo: setup
 	$(BIN)/python examples/demo
