@@ -44,7 +44,9 @@ def test_the_log_counts_what_the_engine_counts(policy: str) -> None:
     changes = run.blocks.changes
     dropped = sum(n > 0 for c, n in zip(changes, run.blocks.nbytes, strict=True) if c in "ELD")
     views = sum(1 for event in run.events if event[0] == "E")
-    assert dropped <= run.num_evictions == views
+    assert dropped <= run.num_evictions + run.num_frees == views
+    evicted = sum(n > 0 for c, n in zip(changes, run.blocks.nbytes, strict=True) if c == "E")
+    assert evicted == run.num_evictions
     memory = run.blocks.memory()
     assert memory.resident.max() == run.peak_bytes
     assert (memory.pinned >= 0).all()

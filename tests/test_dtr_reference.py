@@ -67,7 +67,8 @@ def test_reproduces_the_authors_simulator(row):
     )
     assert run.status == row["status"]
     assert round(run.rematerialized_seconds * 1e9) == int(row["rematerialized_ns"])
-    assert run.num_evictions == int(row["num_evictions"])
+    # DTR counts released tensors as evictions.
+    assert run.num_evictions + run.num_frees == int(row["num_evictions"])
     assert run.num_rematerializations == int(row["num_rematerializations"])
     assert run.decision_sha256 == row["decision_sha256"]
     assert run.slowdown == pytest.approx(float(row["slowdown"]), abs=1e-9)

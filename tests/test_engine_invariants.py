@@ -109,15 +109,17 @@ def test_every_option_keeps_a_run_valid(trace, tightness, choice, **options):
 )
 def test_no_two_live_blocks_overlap(policy, seed, tightness, deallocation, ghosts):
     trace = random_program(seed, 30, mutations=0.3)
-    options = simulation_options(
-        budget=budget_for(trace, "arena", tightness) // 64 * 64,
+    budget = budget_for(trace, "arena", tightness) // 64 * 64
+    simulation = _core.Simulation(
+        budget=budget,
+        arena=True,
+        events=True,
         policy=policy,
-        deallocation=getattr(_core.Deallocation, deallocation),
+        deallocation=deallocation,
         ghosts=ghosts,
         partition=policy == "coop",
         moving=policy == "coop",
     )
-    simulation = _core.Simulation(options, events=True)
     released: set[int] = set()
     for prefix in prefixes(trace):
         if simulation.advance(prefix, finish=False) != "ok":
@@ -125,7 +127,7 @@ def test_no_two_live_blocks_overlap(policy, seed, tightness, deallocation, ghost
         blocks = sorted(simulation.blocks())
         ends = [0] + [address + nbytes for address, nbytes, _ in blocks]
         assert all(address >= end for (address, _, _), end in zip(blocks, ends, strict=False))
-        assert ends[-1] <= options.budget
+        assert ends[-1] <= budget
         assert sum(nbytes for _, nbytes, _ in blocks) == simulation.statistics()["used_bytes"]
         kind, (first, last) = prefix.kinds[-1], prefix.arg_offsets[-2:]
         if kind == 4:
@@ -171,14 +173,6 @@ def storage_of(trace: Trace, tensor: int) -> int:
     return tensor
 
 
-def simulation_options(**values) -> _core.SimulationOptions:
-    options = _core.SimulationOptions()
-    options.arena = True
-    for name, value in values.items():
-        setattr(options, name, value)
-    return options
-
-
 @pytest.mark.parametrize("ghosts", [False, True])
 @pytest.mark.parametrize("policy", remint.policy_names("arena"))
 def test_releases_return_memory(policy, ghosts):
@@ -189,8 +183,7 @@ def test_releases_return_memory(policy, ghosts):
         for tensor in set(range(trace.num_tensors)) - released:
             builder.release(tensor)
         trace = builder.build()
-        options = simulation_options(budget=trace.peak_bytes * 16, policy=policy, ghosts=ghosts)
-        simulation = _core.Simulation(options)
+        simulation = _core.Simulation(budget=trace.peak_bytes * 16, arena=True, policy=policy, ghosts=ghosts)
         if simulation.advance(trace, finish=True) == "ok":
             figures = simulation.statistics()
             assert figures["used_bytes"] == figures["pinned_bytes"] == figures["num_storages"] == 0
@@ -221,10 +214,7 @@ def test_dead_records_are_dropped(policy, deallocation):
     builder = TraceBuilder()
     weight = builder.constant(640)
     counts = []
-    options = simulation_options(
-        budget=64 * 40, policy=policy, ghosts=True, deallocation=getattr(_core.Deallocation, deallocation)
-    )
-    simulation = _core.Simulation(options)
+    simulation = _core.Simulation(budget=64 * 40, arena=True, policy=policy, ghosts=True, deallocation=deallocation)
     for _ in range(60):
         activations = [*builder.call("forward", [weight], [64], 1e-6)]
         for _ in range(12):

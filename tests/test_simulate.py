@@ -89,7 +89,7 @@ def test_events_are_counted_by_their_kind() -> None:
     num_constants = int((TRACE.kinds == remint.trace.CONSTANT).sum())
     assert kinds.count("C") == run.num_ops + num_constants
     assert kinds.count("R") == run.num_rematerializations
-    assert kinds.count("E") == run.num_evictions
+    assert kinds.count("E") == run.num_evictions + run.num_frees
     with pytest.raises(ValueError, match="events=True"):
         _ = remint.simulate(TRACE, budget="50%").decision_sha256
 

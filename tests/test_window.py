@@ -121,7 +121,7 @@ def arenas_with_moves(draw: st.DrawFn) -> list[Cell]:
 @settings(max_examples=1000, deadline=None)
 @given(blocks=arenas_with_moves(), nbytes=st.integers(1, 40))
 def test_a_clearing_has_room_and_costs_no_more_than_a_window(blocks, nbytes):
-    found = _core.cheapest_clearing(blocks, nbytes)
+    found = _core.cheapest_compaction_window(blocks, nbytes)
     window = _core.cheapest_window([(size, cost, free) for size, cost, _, free in blocks], nbytes)
     if found is None:
         assert window is None
@@ -155,5 +155,5 @@ def test_a_clearing_has_room_and_costs_no_more_than_a_window(blocks, nbytes):
     ],
 )
 def test_small_arenas_with_moves(blocks, nbytes, expected):
-    found = _core.cheapest_clearing(blocks, nbytes)
+    found = _core.cheapest_compaction_window(blocks, nbytes)
     assert (found if found is None else (found[0], found[1], found[4])) == expected

@@ -1,3 +1,5 @@
+// Python: the simulator, the names of policies, and the window searches (for tests).
+#include <pybind11/functional.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -6,8 +8,10 @@
 
 #include "bindings/bindings.h"
 #include "bindings/block_columns.h"
+#include "bindings/options.h"
 #include "memory/compaction.h"
 #include "memory/window.h"
+#include "policies/policy_table.h"
 #include "simulator/simulation.h"
 
 namespace py = pybind11;
@@ -55,9 +59,10 @@ class PySimulation {
  public:
   PySimulation(const SimulationOptions& options, bool events, bool timeline, bool blocks)
       : simulation_(options) {
-    simulation_.engine().observe(events ? &events_ : nullptr, timeline ? &timeline_ : nullptr);
     if (blocks && !options.arena) throw std::invalid_argument("blocks have addresses only in an arena");
-    if (blocks) simulation_.engine().observe_blocks(&block_log_);
+    if (events) simulation_.engine().add_observer(&decisions_);
+    if (timeline) simulation_.engine().add_observer(&timeline_);
+    if (blocks) simulation_.engine().add_observer(&block_log_);
   }
 
   // Runs the events of `trace` that were not run before; "ok", "oom" or "thrash".
@@ -82,6 +87,26 @@ class PySimulation {
   bool resident(std::int32_t tensor) const { return simulation_.resident(tensor); }
   void check() { simulation_.engine().check(); }
 
+  // Requests of the program between its ops and, from the hook, while a kernel runs.
+  void pin(std::int32_t tensor) { simulation_.engine().pin(simulation_.value_of(tensor)); }
+  void materialize(std::int32_t tensor) { simulation_.engine().materialize(simulation_.value_of(tensor)); }
+  bool evict(std::int32_t tensor) { return simulation_.engine().evict_value(simulation_.value_of(tensor)); }
+  void before_write(std::int32_t tensor) { simulation_.engine().before_write(simulation_.value_of(tensor)); }
+  bool pinned(std::int32_t tensor) { return simulation_.engine().pinned(simulation_.value_of(tensor)); }
+  // Locks and returns what to unlock: an in-place op gives the tensor another value.
+  ValueId lock_for_read(std::int32_t tensor) {
+    const ValueId value = simulation_.value_of(tensor);
+    simulation_.engine().lock_for_read(value);
+    return value;
+  }
+  void unlock_for_read(ValueId value) { simulation_.engine().unlock_for_read(value); }
+  void set_kernel_hook(std::function<void(std::size_t)> hook) {
+    simulation_.set_kernel_hook([hook = std::move(hook)](std::size_t event) {
+      py::gil_scoped_acquire gil;
+      hook(event);
+    });
+  }
+
   py::dict statistics() {
     Engine& engine = simulation_.engine();
     const Statistics& s = engine.statistics();
@@ -91,6 +116,7 @@ class PySimulation {
     d["pinned_bytes"] = engine.pinned_bytes();
     d["num_ops"] = s.num_ops;
     d["num_evictions"] = s.num_evictions;
+    d["num_frees"] = s.num_frees;
     d["num_rematerializations"] = s.num_rematerializations;
     d["num_searches"] = s.num_searches;
     d["num_scores"] = engine.num_scores();
@@ -107,7 +133,7 @@ class PySimulation {
 
   py::str decisions() const {
     std::string text;
-    for (const Event& event : events_) {
+    for (const DecisionLog::Event& event : decisions_.events()) {
       text += event.kind;
       text += std::to_string(event.tag);
       text += ';';
@@ -116,17 +142,18 @@ class PySimulation {
   }
 
   py::tuple timeline() const {
-    py::array_t<double> seconds(static_cast<py::ssize_t>(timeline_.size()));
-    py::array_t<std::int64_t> bytes(static_cast<py::ssize_t>(timeline_.size()));
-    for (std::size_t i = 0; i < timeline_.size(); ++i) {
-      seconds.mutable_data()[i] = static_cast<double>(timeline_[i].time - 1) * 1e-9;
-      bytes.mutable_data()[i] = timeline_[i].used;
+    const std::vector<Timeline::Sample>& samples = timeline_.samples();
+    py::array_t<double> seconds(static_cast<py::ssize_t>(samples.size()));
+    py::array_t<std::int64_t> bytes(static_cast<py::ssize_t>(samples.size()));
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      seconds.mutable_data()[i] = static_cast<double>(samples[i].time - 1) * 1e-9;
+      bytes.mutable_data()[i] = samples[i].used;
     }
     return py::make_tuple(seconds, bytes);
   }
 
   // The columns of the block log: seconds, changes, storages (-1: none), root tensors, addresses, bytes.
-  py::tuple block_log() const { return block_columns(block_log_); }
+  py::tuple block_log() const { return block_columns(block_log_.events()); }
 
   // (address, bytes, root tensor) of every storage that has an address.
   std::vector<std::tuple<Bytes, Bytes, std::uint64_t>> blocks() {
@@ -136,7 +163,7 @@ class PySimulation {
     const Records& records = simulation_.engine().records();
     for (BlockId id = arena->first(); id != kNone; id = arena->block(id).next) {
       const Arena::Block& block = arena->block(id);
-      if (block.free()) continue;
+      if (!block.has_record()) continue;
       result.emplace_back(block.address, block.nbytes,
                           records.value(records.storage(block.owner).values[0]).tag);
     }
@@ -149,12 +176,12 @@ class PySimulation {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
 
+  DecisionLog decisions_;
+  Timeline timeline_;
+  BlockLog block_log_;
   Simulation simulation_;
   std::size_t next_ = 0;
   Bytes oom_bytes_ = 0;
-  std::vector<Event> events_;
-  std::vector<Sample> timeline_;
-  std::vector<BlockEvent> block_log_;
 };
 
 py::object find_window(const std::vector<std::tuple<Bytes, py::object, bool>>& blocks, Bytes nbytes) {
@@ -172,12 +199,12 @@ py::object find_window(const std::vector<std::tuple<Bytes, py::object, bool>>& b
   return py::make_tuple(window->first, window->last, window->num_infinite, window->cost);
 }
 
-py::object find_clearing(
+py::object find_compaction_window(
     const std::vector<std::tuple<Bytes, std::optional<double>, std::optional<double>, bool>>& blocks,
     Bytes nbytes) {
-  std::vector<ClearingCell> cells;
+  std::vector<CompactionCell> cells;
   for (const auto& [size, cost, move_cost, free] : blocks) {
-    ClearingCell cell;
+    CompactionCell cell;
     cell.nbytes = size;
     cell.free = free;
     cell.evictable = cost.has_value();
@@ -185,14 +212,14 @@ py::object find_clearing(
     if (move_cost) cell.move_cost = *move_cost;
     cells.push_back(cell);
   }
-  const std::optional<Clearing> clearing = ClearingSearch().cheapest(cells, nbytes);
-  if (!clearing) return py::none();
+  const std::optional<CompactionWindow> found = CompactionSearch().cheapest(cells, nbytes);
+  if (!found) return py::none();
   std::vector<std::size_t> evicted;
-  for (std::size_t i = clearing->window.first; i <= clearing->window.last; ++i) {
-    if (clearing->evicts(cells[i])) evicted.push_back(i);
+  for (std::size_t i = found->window.first; i <= found->window.last; ++i) {
+    if (found->evicts(cells[i])) evicted.push_back(i);
   }
-  return py::make_tuple(clearing->window.first, clearing->window.last, clearing->window.num_infinite,
-                        clearing->window.cost, evicted);
+  return py::make_tuple(found->window.first, found->window.last, found->window.num_infinite,
+                        found->window.cost, evicted);
 }
 
 }  // namespace
@@ -204,7 +231,7 @@ void bind_simulation(py::module_& module) {
              "The cheapest run of (nbytes, cost or None for a barrier, free) blocks with enough bytes: "
              "(first, last, infinite costs, sum of the others), or None.");
   module.def(
-      "cheapest_clearing", &find_clearing, py::arg("blocks"), py::arg("nbytes"),
+      "cheapest_compaction_window", &find_compaction_window, py::arg("blocks"), py::arg("nbytes"),
       "The same where (nbytes, cost or None, cost of a move or None, free) blocks may be moved: (first, "
       "last, infinite costs, sum of the others, what is evicted), or None.");
 
@@ -217,31 +244,29 @@ void bind_simulation(py::module_& module) {
       "trace_facts", [](const py::object& trace) { return trace_facts(Columns(trace).view()); },
       py::arg("trace"));
 
-  py::enum_<Deallocation>(module, "Deallocation")
-      .value("ignore", Deallocation::kIgnore)
-      .value("eager", Deallocation::kEager)
-      .value("banish", Deallocation::kBanish);
-  py::class_<SimulationOptions>(module, "SimulationOptions")
-      .def(py::init<>())
-      .def_readwrite("budget", &SimulationOptions::budget)
-      .def_readwrite("policy", &SimulationOptions::policy)
-      .def_readwrite("arena", &SimulationOptions::arena)
-      .def_readwrite("ghosts", &SimulationOptions::ghosts)
-      .def_readwrite("partition", &SimulationOptions::partition)
-      .def_readwrite("moving", &SimulationOptions::moving)
-      .def_readwrite("max_depth", &SimulationOptions::max_depth)
-      .def_readwrite("deallocation", &SimulationOptions::deallocation)
-      .def_readwrite("max_rematerialized_ns", &SimulationOptions::max_rematerialized)
-      .def_readwrite("ignore_small", &SimulationOptions::ignore_small)
-      .def_readwrite("sample", &SimulationOptions::sample)
-      .def_readwrite("seed", &SimulationOptions::seed)
-      .def_readwrite("check", &SimulationOptions::check);
   py::class_<PySimulation>(module, "Simulation")
-      .def(py::init<const SimulationOptions&, bool, bool, bool>(), py::arg("options"), py::kw_only(),
+      .def(py::init([](Bytes budget, bool arena, bool ghosts, bool events, bool timeline, bool blocks,
+                       const py::kwargs& options) {
+             SimulationOptions simulation;
+             simulation.budget = budget;
+             simulation.arena = arena;
+             simulation.ghosts = ghosts;
+             simulation.engine = engine_options(options);
+             return std::make_unique<PySimulation>(simulation, events, timeline, blocks);
+           }),
+           py::kw_only(), py::arg("budget"), py::arg("arena") = false, py::arg("ghosts") = false,
            py::arg("events") = false, py::arg("timeline") = false, py::arg("blocks") = false)
       .def("advance", &PySimulation::advance, py::arg("trace"), py::kw_only(), py::arg("finish"))
       .def("is_resident", &PySimulation::resident, py::arg("tensor"))
       .def("check", &PySimulation::check)
+      .def("pin", &PySimulation::pin, py::arg("tensor"))
+      .def("is_pinned", &PySimulation::pinned, py::arg("tensor"))
+      .def("materialize", &PySimulation::materialize, py::arg("tensor"))
+      .def("evict", &PySimulation::evict, py::arg("tensor"))
+      .def("before_write", &PySimulation::before_write, py::arg("tensor"))
+      .def("lock_for_read", &PySimulation::lock_for_read, py::arg("tensor"))
+      .def("unlock_for_read", &PySimulation::unlock_for_read, py::arg("value"))
+      .def("set_kernel_hook", &PySimulation::set_kernel_hook, py::arg("hook"))
       .def("statistics", &PySimulation::statistics)
       .def("decisions", &PySimulation::decisions)
       .def("timeline", &PySimulation::timeline)

@@ -23,7 +23,7 @@ StorageId Records::add_storage(Bytes nbytes) {
   static_cast<StorageState&>(s) = StorageState{};
   s.values.clear();
   s.nbytes = nbytes;
-  s.in_use = true;
+  s.become(Residency::kEvicted);
   return id;
 }
 
@@ -113,7 +113,7 @@ void Records::drop_output(OpId id, ValueId value, std::vector<StorageId>& orphan
   const bool last = --op.remaining == 0;
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     StorageId parent = values_[op.inputs[i].value].storage;
-    // An op of which only views are left keeps what they are views of no more.
+    // Where only views are left of an op, they do not keep their own storage alive.
     if (last) remove_reader(op.inputs[i].value, op.inputs[i].reader);
     if (dead(parent)) orphans.push_back(parent);
   }
@@ -137,7 +137,7 @@ void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
   Storage& s = storages_[id];
   for (ValueId v : s.values) free_values_.push_back(v);
   s.values.clear();
-  s.in_use = false;
+  s.become(Residency::kFree);
   if (dropped_ != nullptr) dropped_->storages.push_back(id);
   free_storages_.push_back(id);
   // A view's op that read this storage was dropped with it, which may have listed the storage itself.

@@ -3,17 +3,19 @@
 //   op ──makes──▶ value ──lives in──▶ storage          value ──read by──▶ op
 //
 // A storage usually holds one value. It holds more where a trace counts views as ops of their own (as DTR's
-// reference does): the first value is the storage's root, the others are views that are made again one by one
+// reference does): the first value is the storage's root, the others are views, which are recomputed one by one
 // after the storage was evicted.
 //
-// Dead records, those that nothing alive can ever need, are dropped as soon as they die (`collect`), so
-// tables do not grow with the length of a run, and no walk ever meets one.
+// Dead records, which nothing alive can ever need, are dropped as soon as they die (Lifetimes::collect). So the
+// tables do not grow with the length of a run, and no walk meets a dead record.
 #pragma once
 
+#include <cassert>
 #include <vector>
 
 #include "base/containers.h"
 #include "base/types.h"
+#include "engine/residency.h"
 
 namespace remint {
 
@@ -21,22 +23,32 @@ struct StorageState {
   Bytes nbytes = 0;
   Nanoseconds cost = 0;     // of the distinct ops that made its values
   Nanoseconds last = 0;     // when it was last accessed
-  std::uint64_t order = 0;  // of joining the pool of candidates; later is larger
+  std::uint64_t order = 0;  // of becoming a candidate; later is larger
   BlockId block = kNone;
-  std::uint32_t pool_index = kNone;
-  std::uint32_t locks = 0;
-  std::uint32_t references = 0;  // tensors through which the program holds it
+  std::uint32_t candidate_index = kNone;
+  std::uint32_t locks = 0;       // by ops that run or wait
+  std::uint32_t read_locks = 0;  // by readers outside of all ops
+  std::uint32_t references = 0;  // tensors of the program that are on it
   std::uint32_t readers = 0;     // ops that read one of its values
-  bool in_use = false;           // false: the slot is free
-  bool resident = false;
-  bool pinned = false;
-  bool constant = false;
-  bool fixed = false;        // its address is known elsewhere: it is never moved
-  bool let_go_late = false;  // the program let go of it while it was locked
-  bool resting = false;      // a constant that nothing needs, kept for its next use
+  Residency residency = Residency::kFree;
+  // What may happen to it.
+  bool pinned = false;    // it is never evicted
+  bool fixed = false;     // its address is known elsewhere: it is never moved
+  bool constant = false;  // no op made it: it is not freed before the program releases it, not even by banishing
+  bool released_while_locked = false;  // the last reference went while it was locked
 
-  // Whether it may be moved while an op is running.
-  bool movable() const { return !fixed && locks == 0; }
+  // Whether the slot of the table is taken.
+  bool in_use() const { return residency != Residency::kFree; }
+  bool has_bytes() const { return remint::has_bytes(residency); }
+  bool locked() const { return locks > 0 || read_locks > 0; }
+  // Whether it may be moved while a kernel runs.
+  bool movable() const { return !fixed && !locked(); }
+
+  // The only place where the state changes.
+  void become(Residency to) {
+    assert(is_legal(residency, to));
+    residency = to;
+  }
 };
 
 struct Storage : StorageState {
@@ -89,32 +101,36 @@ class Records {
   // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);
 
-  // Where the ids of dropped storages and the tags of dropped ops are noted, for a caller that has tables of
-  // its own.
+  // Where the ids of dropped storages and the tags of dropped ops are noted, for a caller with tables of its own.
   struct Dropped {
     std::vector<StorageId> storages;
-    std::vector<StorageId> resting;  // not dropped, see `rest`
+    std::vector<StorageId> cached;  // not dropped: see `cache_constant`
     std::vector<std::uint64_t> ops;
-    bool empty() const { return storages.empty() && resting.empty() && ops.empty(); }
+    bool empty() const { return storages.empty() && cached.empty() && ops.empty(); }
     void clear() {
       storages.clear();
-      resting.clear();
+      cached.clear();
       ops.clear();
     }
   };
   void note_dropped(Dropped* dropped) { dropped_ = dropped; }
   bool notes_dropped() const { return dropped_ != nullptr; }
 
-  // The record of a dead constant stays, for a caller that will use it again: weights are let go of and come
+  // The record of a dead constant elsewhere stays, for a caller that will use it again: weights are released and come
   // back all the time.
-  void rest(StorageId id) {
-    storages_[id].resting = true;
-    ++num_resting_;
-    dropped_->resting.push_back(id);
+  void cache_constant(StorageId id) {
+    storages_[id].become(Residency::kCached);
+    ++num_cached_;
+    dropped_->cached.push_back(id);
   }
-  void wake(StorageId id) {
-    storages_[id].resting = false;
-    --num_resting_;
+  void reuse_cached(StorageId id) {
+    storages_[id].become(Residency::kElsewhere);
+    --num_cached_;
+  }
+  void drop_cached(StorageId id) {
+    --num_cached_;
+    std::vector<StorageId> orphans;  // none: a constant has no recipe
+    drop(id, orphans);
   }
 
   // Forgets that ops outside `storage` read it.
@@ -137,7 +153,7 @@ class Records {
 
   // One past the largest storage id in use so far; for tables indexed by storage.
   std::size_t num_storage_slots() const { return storages_.size(); }
-  std::size_t num_storages() const { return storages_.size() - free_storages_.size() - num_resting_; }
+  std::size_t num_storages() const { return storages_.size() - free_storages_.size() - num_cached_; }
 
   // Calls visit(StorageId) for the storage of every input (parent) or output (child) of the ops that made
   // (read) values of `id`, duplicates and `id` itself included.
@@ -164,7 +180,7 @@ class Records {
   void remove_reader(ValueId value, std::uint32_t reader);
 
   Dropped* dropped_ = nullptr;
-  std::size_t num_resting_ = 0;
+  std::size_t num_cached_ = 0;
   Table<Storage> storages_;
   Table<Value> values_;
   Table<Op> ops_;

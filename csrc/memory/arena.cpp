@@ -46,7 +46,7 @@ BlockId Arena::allocate_in(BlockId id, Bytes nbytes, End end) {
     add_free(remains);
     id = end == End::kLow ? id : fresh;
   }
-  blocks_[id].owner = kRunning;
+  blocks_[id].owner = kNoRecord;
   took(need);
   return id;
 }
@@ -114,7 +114,7 @@ Bytes Arena::compact(Bytes low, Bytes high, const std::function<bool(StorageId)>
   for (BlockId id = first_; id != kNone; id = blocks_[id].next) {
     const Bytes from = blocks_[id].address;
     if (from >= high) break;
-    if (from < low || blocks_[id].free() || blocks_[id].owner == kRunning || !movable(blocks_[id].owner) ||
+    if (from < low || !blocks_[id].has_record() || !movable(blocks_[id].owner) ||
         !slide_down(id))
       continue;
     sum += blocks_[id].nbytes;

@@ -16,9 +16,9 @@ namespace remint {
 
 class Arena final : public Memory {
  public:
-  // What stands in a block: free bytes, bytes of the op that is running, or a storage.
+  // What stands in a block: free bytes, bytes without a record (of an op that is running, or raw), or a storage.
   static constexpr std::uint32_t kFree = kNone;
-  static constexpr std::uint32_t kRunning = kNone - 1;
+  static constexpr std::uint32_t kNoRecord = kNone - 1;
 
   struct Block {
     Bytes address = 0;
@@ -27,6 +27,7 @@ class Arena final : public Memory {
     BlockId next = kNone;
     std::uint32_t owner = kFree;
     bool free() const { return owner == kFree; }
+    bool has_record() const { return owner < kNoRecord; }
   };
 
   Arena(Bytes budget, Bytes alignment);

@@ -13,13 +13,13 @@ constexpr std::size_t kSample = 256;
 
 }  // namespace
 
-std::optional<Clearing> ClearingSearch::cheapest(const std::vector<ClearingCell>& cells, Bytes nbytes) {
+std::optional<CompactionWindow> CompactionSearch::cheapest(const std::vector<CompactionCell>& cells, Bytes nbytes) {
   std::vector<double> prices(1, std::numeric_limits<double>::infinity());
   per_byte_.clear();
   bool any_moves = false;
   const std::size_t stride = 1 + cells.size() / kSample;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const ClearingCell& cell = cells[i];
+    const CompactionCell& cell = cells[i];
     if (cell.free || std::isinf(cell.move_cost)) continue;
     any_moves = true;
     if (i % stride == 0 && cell.evictable && !std::isinf(cell.cost)) {
@@ -34,15 +34,15 @@ std::optional<Clearing> ClearingSearch::cheapest(const std::vector<ClearingCell>
       if (price != prices.back()) prices.push_back(price);
     }
   }
-  std::optional<Clearing> best;
+  std::optional<CompactionWindow> best;
   for (double price : prices) {
-    Clearing clearing;
-    clearing.price = price;
+    CompactionWindow found;
+    found.price = price;
     auto cell_at = [&](std::size_t i) {
-      const ClearingCell& cell = cells[i];
+      const CompactionCell& cell = cells[i];
       Cell as;
       as.free = cell.free;
-      if (cell.free || clearing.evicts(cell)) {
+      if (cell.free || found.evicts(cell)) {
         as.nbytes = cell.nbytes;
         as.cost = cell.cost;
       } else {
@@ -55,8 +55,8 @@ std::optional<Clearing> ClearingSearch::cheapest(const std::vector<ClearingCell>
     if (!window) continue;
     if (!best || std::tie(window->num_infinite, window->cost) <
                      std::tie(best->window.num_infinite, best->window.cost)) {
-      clearing.window = *window;
-      best = clearing;
+      found.window = *window;
+      best = found;
     }
   }
   if (!best) return best;

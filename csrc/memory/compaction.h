@@ -1,5 +1,6 @@
-// The cheapest clearing: like the cheapest window, but what is too dear to evict, or cannot be, may be moved
-// together within it. A move takes a fraction of what nearly any op takes.
+// The cheapest compaction window: a window of the arena in which some blocks are evicted and the others are moved
+// together. Blocks that are too expensive to evict, or cannot be evicted, may be moved: a move takes a fraction of the
+// time of nearly any op.
 #pragma once
 
 #include <cmath>
@@ -11,7 +12,7 @@
 
 namespace remint {
 
-struct ClearingCell {
+struct CompactionCell {
   Bytes nbytes = 0;
   double cost = 0.0;  // of evicting it; +inf is allowed, free cells cost 0
   double move_cost = std::numeric_limits<double>::infinity();  // +inf: it cannot be moved
@@ -19,22 +20,23 @@ struct ClearingCell {
   bool evictable = true;
 };
 
-struct Clearing {
+// A window of which the blocks with a low cost per byte are evicted and the others moved to its low end.
+struct CompactionWindow {
   Window window;
-  double price = 0.0;  // what costs more per byte than this to evict is moved instead
+  double price = 0.0;  // blocks that cost more per byte than this to evict are moved instead
   Bytes from = 0;      // the window's bytes, counted from the first cell on
   Bytes to = 0;
-  bool evicts(const ClearingCell& cell) const {
+  bool evicts(const CompactionCell& cell) const {
     return !cell.free && cell.evictable &&
            (std::isinf(price) || cell.cost <= price * static_cast<double>(cell.nbytes));
   }
 };
 
-// Which cells to evict and which to move is a knapsack; a handful of prices per byte, taken from the cells,
-// comes close, and for one price the window is the cheapest. O(cells).
-class ClearingSearch {
+// Which cells to evict and which to move is a knapsack problem. Try a few prices per byte, taken from the cells; for
+// each, find the cheapest window; keep the best. O(cells).
+class CompactionSearch {
  public:
-  std::optional<Clearing> cheapest(const std::vector<ClearingCell>& cells, Bytes nbytes);
+  std::optional<CompactionWindow> cheapest(const std::vector<CompactionCell>& cells, Bytes nbytes);
 
  private:
   WindowSearch windows_;

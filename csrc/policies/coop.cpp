@@ -3,11 +3,10 @@
 // includes its evicted neighbourhood; its size is left out, since the window is as large as the request
 // anyway.
 //
-// Where we depart: what is dear, or pinned, may be moved out of the way instead (clearing.h), if the arena
-// allows it; the search is exact at both ends of the arena and with infinite costs (window.h), and the
-// neighbourhood is that of the evicted ancestors, which is what it takes to bring the block back. Equivalence
-// classes only grow, and make everything near a large class look equally expensive (benchmarks/coop.py
-// --neighbourhoods).
+// Where we depart: expensive and pinned blocks may be moved out of the way instead (memory/compaction.h). The search is
+// exact at both ends of the arena and with infinite costs (memory/window.h). The neighbourhood is that of the evicted
+// ancestors, which is what it takes to bring the block back: equivalence classes only grow, and make everything near a
+// large class look equally expensive (benchmarks/coop.py --neighbourhoods).
 #include "policies/coop.h"
 
 #include <algorithm>
@@ -24,8 +23,8 @@ constexpr double kMoveNanoseconds = 0.2;
 
 class Coop final : public Policy {
  public:
-  Coop(Records& records, Pool& pool, Arena* arena, bool moving)
-      : Policy(records, pool, arena, NeighbourhoodKind::kAncestors), moving_(moving) {}
+  explicit Coop(const PolicyContext& context)
+      : Policy(context, NeighbourhoodKind::kAncestors), moving_(context.settings.moving) {}
 
   void choose(Bytes nbytes, Nanoseconds now, Choice& choice) override {
     cells_.clear();
@@ -35,20 +34,20 @@ class Coop final : public Policy {
       cells_.push_back(cell_of(block, now));
       owners_.push_back(block.owner);
     }
-    const std::optional<Clearing> clearing = search_.cheapest(cells_, arena_->footprint(nbytes));
-    choice.found = clearing.has_value();
-    if (!clearing) return;
-    choice.from = clearing->from;
-    choice.to = clearing->to;
-    for (std::size_t i = clearing->window.first; i <= clearing->window.last; ++i) {
-      if (clearing->evicts(cells_[i])) choice.victims.push_back(owners_[i]);
+    const std::optional<CompactionWindow> found = search_.cheapest(cells_, arena_->footprint(nbytes));
+    choice.found = found.has_value();
+    if (!found) return;
+    choice.from = found->from;
+    choice.to = found->to;
+    for (std::size_t i = found->window.first; i <= found->window.last; ++i) {
+      if (found->evicts(cells_[i])) choice.victims.push_back(owners_[i]);
     }
   }
 
   void choose_anywhere(Nanoseconds now, Choice& choice) override {
     StorageId best = kNone;
     double lowest = std::numeric_limits<double>::infinity();
-    for (StorageId id : pool_.ids()) {
+    for (StorageId id : candidates_.ids()) {
       const double per_byte =
           cost(id, now) / static_cast<double>(std::max<Bytes>(records_.storage(id).nbytes, 1));
       if (best != kNone && per_byte >= lowest) continue;
@@ -59,14 +58,14 @@ class Coop final : public Policy {
   }
 
  private:
-  ClearingCell cell_of(const Arena::Block& block, Nanoseconds now) {
-    ClearingCell cell;
+  CompactionCell cell_of(const Arena::Block& block, Nanoseconds now) {
+    CompactionCell cell;
     cell.nbytes = block.nbytes;
     cell.free = block.free();
     if (cell.free) return cell;
-    cell.evictable = block.owner != Arena::kRunning && pool_.contains(block.owner);
+    cell.evictable = block.has_record() && candidates_.contains(block.owner);
     if (cell.evictable) cell.cost = cost(block.owner, now);
-    if (!moving_ || block.owner == Arena::kRunning) return cell;
+    if (!moving_ || !block.has_record()) return cell;
     const Storage& s = records_.storage(block.owner);
     if (!s.movable()) return cell;
     const double staleness = static_cast<double>(std::max<Nanoseconds>(now - s.last, 1));
@@ -84,15 +83,15 @@ class Coop final : public Policy {
   }
 
   const bool moving_;
-  ClearingSearch search_;
-  std::vector<ClearingCell> cells_;
+  CompactionSearch search_;
+  std::vector<CompactionCell> cells_;
   std::vector<std::uint32_t> owners_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_coop_policy(Records& records, Pool& pool, Arena* arena, bool moving) {
-  return std::make_unique<Coop>(records, pool, arena, moving);
+std::unique_ptr<Policy> make_coop_policy(const PolicyContext& context) {
+  return std::make_unique<Coop>(context);
 }
 
 }  // namespace remint

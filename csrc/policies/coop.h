@@ -1,3 +1,4 @@
+// Coop: see coop.cpp.
 #pragma once
 
 #include <memory>
@@ -6,6 +7,6 @@
 
 namespace remint {
 
-std::unique_ptr<Policy> make_coop_policy(Records& records, Pool& pool, Arena* arena, bool moving);
+std::unique_ptr<Policy> make_coop_policy(const PolicyContext& context);
 
 }  // namespace remint

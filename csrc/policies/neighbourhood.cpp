@@ -168,7 +168,7 @@ class Closures final : public Neighbourhood {
         reserve(next);
         if (visited_[next] == mark) return;
         visited_[next] = mark;
-        const bool resident = records_.storage(next).resident;
+        const bool resident = records_.storage(next).has_bytes();
         visit(next, resident);
         if (!resident) stack_.push_back(next);
       });
@@ -231,7 +231,7 @@ class Classes final : public Neighbourhood {
     join_new_class(id, records_.storage(id).cost);
     for_neighbours(id, [&](StorageId next) {
       state_[next].known = false;
-      if (!records_.storage(next).resident && next != id) unite(state_[id].in, state_[next].in);
+      if (!records_.storage(next).has_bytes() && next != id) unite(state_[id].in, state_[next].in);
     });
   }
 
@@ -297,7 +297,7 @@ class Classes final : public Neighbourhood {
   Nanoseconds look_up(StorageId id) {
     distinct_.clear();
     for_neighbours(id, [&](StorageId next) {
-      if (records_.storage(next).resident || next == id) return;
+      if (records_.storage(next).has_bytes() || next == id) return;
       const std::uint32_t in = state_[next].in;
       if (std::find(distinct_.begin(), distinct_.end(), in) == distinct_.end()) distinct_.push_back(in);
     });

@@ -10,8 +10,7 @@
 namespace remint {
 namespace {
 
-// The lowest key goes. Among equals the one that joined the pool last goes, but among zeros the first one,
-// because DTR's reference scans in order, takes the last minimum, and stops at the first zero.
+// The lowest key is evicted. Among equals it is the newest candidate, but among zeros the oldest one, because DTR's reference scans in order, takes the last minimum, and stops at the first zero.
 struct Key {
   double score = std::numeric_limits<double>::infinity();
   std::int64_t tie = std::numeric_limits<std::int64_t>::max();
@@ -27,9 +26,11 @@ struct Key {
 
 class ScorePolicy : public Policy {
  public:
-  ScorePolicy(const ScoreFormula& formula, NeighbourhoodKind kind, const PolicyOptions& options,
-              Records& records, Pool& pool, Arena* arena)
-      : Policy(records, pool, arena, kind), formula_(formula), options_(options) {}
+  ScorePolicy(const ScoreFormula& formula, NeighbourhoodKind kind, const PolicyContext& context)
+      : Policy(context, kind),
+        formula_(formula),
+        ignore_small_(context.options.ignore_small),
+        sample_(context.options.sample) {}
 
  protected:
   struct Fraction {
@@ -62,22 +63,22 @@ class ScorePolicy : public Policy {
     return fraction;
   }
 
-  double smallest_considered() const { return options_.ignore_small * pool_.mean_bytes(); }
+  double smallest_considered() const { return ignore_small_ * candidates_.mean_bytes(); }
 
   const ScoreFormula formula_;
-  const PolicyOptions options_;
+  const double ignore_small_;
+  const bool sample_;
 };
 
 // Scores depend on the time: every choice looks at every candidate (or a sample of them).
 class Scan final : public ScorePolicy {
  public:
-  Scan(const ScoreFormula& formula, NeighbourhoodKind kind, const PolicyOptions& options, Records& records,
-       Pool& pool, Arena* arena)
-      : ScorePolicy(formula, kind, options, records, pool, arena), random_(options.seed) {}
+  Scan(const ScoreFormula& formula, NeighbourhoodKind kind, const PolicyContext& context)
+      : ScorePolicy(formula, kind, context), random_(context.options.seed) {}
 
   void choose(Bytes, Nanoseconds now, Choice& choice) override {
-    StorageId victim = options_.sample ? scan(draw(), now) : scan(pool_.ids(), now);
-    if (victim == kNone && !pool_.empty()) victim = scan(pool_.ids(), now);
+    StorageId victim = sample_ ? scan(draw(), now) : scan(candidates_.ids(), now);
+    if (victim == kNone && !candidates_.empty()) victim = scan(candidates_.ids(), now);
     choice.take(victim);
   }
 
@@ -119,7 +120,7 @@ class Scan final : public ScorePolicy {
   }
 
   const std::vector<StorageId>& draw() {
-    const std::vector<StorageId>& ids = pool_.ids();
+    const std::vector<StorageId>& ids = candidates_.ids();
     drawn_.resize(static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(ids.size())))));
     for (StorageId& id : drawn_) id = ids[random_() % ids.size()];
     return drawn_;
@@ -142,7 +143,7 @@ class Index final : public ScorePolicy {
   void choose(Bytes, Nanoseconds now, Choice& choice) override {
     if (!built_) {
       // Nothing is kept up to date before the first time there is pressure.
-      for (StorageId id : pool_.ids()) changes_.add(id);
+      for (StorageId id : candidates_.ids()) changes_.add(id);
       neighbourhood_->note_changes_in(&changes_);
       built_ = true;
     }
@@ -162,7 +163,7 @@ class Index final : public ScorePolicy {
     keys_.resize(records_.num_storage_slots());
     for (StorageId id : changes_.ids()) {
       if (keys_[id].listed) entries_.erase({keys_[id].key, id});
-      keys_[id].listed = records_.storage(id).in_use && pool_.contains(id);
+      keys_[id].listed = records_.storage(id).in_use() && candidates_.contains(id);
       if (!keys_[id].listed) continue;
       keys_[id].key = Key(score(id, now).rounded(), records_.storage(id).order);
       entries_.insert({keys_[id].key, id});
@@ -182,13 +183,13 @@ class Index final : public ScorePolicy {
 
 class Random final : public Policy {
  public:
-  Random(const PolicyOptions& options, Records& records, Pool& pool)
-      : Policy(records, pool, nullptr, NeighbourhoodKind::kLocal), random_(options.seed) {}
+  explicit Random(const PolicyContext& context)
+      : Policy(context, NeighbourhoodKind::kLocal), random_(context.options.seed) {}
 
   void choose(Bytes, Nanoseconds, Choice& choice) override {
-    if (pool_.empty()) return;
+    if (candidates_.empty()) return;
     ++num_scores_;
-    choice.take(pool_.ids()[random_() % pool_.ids().size()]);
+    choice.take(candidates_.ids()[random_() % candidates_.ids().size()]);
   }
 
  private:
@@ -198,18 +199,16 @@ class Random final : public Policy {
 }  // namespace
 
 std::unique_ptr<Policy> make_score_policy(const ScoreFormula& formula, NeighbourhoodKind kind,
-                                          const PolicyOptions& options, Records& records, Pool& pool,
-                                          Arena* arena) {
-  // Free bytes beside a block change without notice, so such scores are never kept; nor are those of a
-  // sample.
-  if (formula.by_staleness || formula.count_adjacent_free || options.sample) {
-    return std::make_unique<Scan>(formula, kind, options, records, pool, arena);
+                                          const PolicyContext& context) {
+  // Free bytes beside a block change without notice, so such scores are never kept; nor are those of a sample.
+  if (formula.by_staleness || formula.count_adjacent_free || context.options.sample) {
+    return std::make_unique<Scan>(formula, kind, context);
   }
-  return std::make_unique<Index>(formula, kind, options, records, pool, arena);
+  return std::make_unique<Index>(formula, kind, context);
 }
 
-std::unique_ptr<Policy> make_random_policy(const PolicyOptions& options, Records& records, Pool& pool) {
-  return std::make_unique<Random>(options, records, pool);
+std::unique_ptr<Policy> make_random_policy(const PolicyContext& context) {
+  return std::make_unique<Random>(context);
 }
 
 }  // namespace remint

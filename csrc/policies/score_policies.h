@@ -10,7 +10,7 @@ namespace remint {
 
 // score = numerator / (size^by_size * staleness^by_staleness). A denominator of 0 scores +inf.
 enum class Numerator : std::uint8_t {
-  kCost,  // of making it again, with its neighbourhood
+  kCost,  // of recomputing it, with its neighbourhood
   kOne,
   kLast,  // when it was last accessed
 };
@@ -23,8 +23,7 @@ struct ScoreFormula {
 };
 
 std::unique_ptr<Policy> make_score_policy(const ScoreFormula& formula, NeighbourhoodKind kind,
-                                          const PolicyOptions& options, Records& records, Pool& pool,
-                                          Arena* arena);
-std::unique_ptr<Policy> make_random_policy(const PolicyOptions& options, Records& records, Pool& pool);
+                                          const PolicyContext& context);
+std::unique_ptr<Policy> make_random_policy(const PolicyContext& context);
 
 }  // namespace remint

@@ -10,19 +10,10 @@ std::unique_ptr<Memory> make_memory(const SimulationOptions& options) {
   return std::make_unique<Ideal>(options.budget);
 }
 
-EngineOptions engine_options(const SimulationOptions& options) {
-  EngineOptions result = options;
-  result.reference = !options.arena;
-  result.partition = options.partition && options.arena;
-  result.moving = options.moving && options.arena;
-  return result;
-}
-
 }  // namespace
 
 Simulation::Simulation(const SimulationOptions& options)
-    : options_(options),
-      engine_(engine_options(options), make_memory(options), options.policy, options, *this) {
+    : options_(options), engine_(options.engine, make_memory(options), *this) {
   if (options.ghosts && !options.arena) {
     throw std::invalid_argument(
         "in-place without a copy needs an arena: ideal memory follows DTR's reference");
@@ -35,28 +26,27 @@ ValueId Simulation::value_of(std::int32_t id) const {
   return tensor.version == handle.version ? tensor.value : handle.value;
 }
 
-// The value of an argument. As in a real run, memory that nobody asked the engine about so far gets a record
-// now.
-ValueId Simulation::known_value_of(std::int32_t id) {
+// The value of an argument. As in a real run, a raw block gets a record when an op first touches it.
+ValueId Simulation::recorded_value_of(std::int32_t id) {
   Tensor& tensor = tensors_[id];
-  if (tensor.kept != kNone) {
-    tensor.value = engine_.adopt_constant(tensor.kept, trace_->nbytes[id], static_cast<std::uint64_t>(id));
+  if (tensor.raw != kNone) {
+    tensor.value = engine_.adopt_constant(tensor.raw, trace_->nbytes[id], static_cast<std::uint64_t>(id));
     handles_[tensor.handle].value = tensor.value;
-    tensor.kept = kNone;
+    tensor.raw = kNone;
   }
   return value_of(id);
 }
 
-void Simulation::add_tensor(ValueId value, BlockId kept) {
+void Simulation::add_tensor(ValueId value, BlockId raw) {
   handles_.push_back({value, 0});
-  tensors_.push_back({static_cast<std::uint32_t>(handles_.size() - 1), 0, value, kept});
+  tensors_.push_back({static_cast<std::uint32_t>(handles_.size() - 1), 0, value, raw});
 }
 
 void Simulation::add_constant(std::int32_t id) {
   const std::int32_t where = trace_->aliases[id];
   const auto tag = static_cast<std::uint64_t>(id);
-  if (where == kKept && options_.arena) {
-    add_tensor(kNone, engine_.allocate_kept(trace_->nbytes[id]));
+  if (where == kRaw && options_.arena) {
+    add_tensor(kNone, engine_.allocate_raw(trace_->nbytes[id]));
   } else if (where == kElsewhere) {
     add_tensor(options_.arena ? engine_.adopt_constant(kNone, 0, tag) : engine_.add_constant(0, tag), kNone);
   } else {
@@ -66,23 +56,23 @@ void Simulation::add_constant(std::int32_t id) {
 
 void Simulation::release(std::int32_t id) {
   const Tensor& tensor = tensors_[id];
-  if (tensor.kept != kNone) {
-    engine_.free_kept(tensor.kept, trace_->nbytes[id]);
+  if (tensor.raw != kNone) {
+    engine_.free_raw(tensor.raw, trace_->nbytes[id]);
     return;
   }
   const ValueId value = value_of(id);
   const StorageId storage = engine_.records().value(value).storage;
   engine_.release(value);
-  // Its bytes count nothing here, but they are kept as long as a recipe reads them.
-  if (trace_->aliases[id] == kElsewhere && options_.arena && engine_.records().storage(storage).in_use) {
+  // Its bytes count nothing here, but they stay in memory as long as a recipe reads them.
+  if (trace_->aliases[id] == kElsewhere && options_.arena && engine_.records().storage(storage).in_use()) {
     engine_.retire(value, trace_->nbytes[id]);
   }
 }
 
 bool Simulation::resident(std::int32_t tensor) const {
-  if (tensors_[tensor].kept != kNone) return true;
+  if (tensors_[tensor].raw != kNone) return true;
   const ValueId value = value_of(tensor);
-  return engine_.records().storage(engine_.records().value(value).storage).resident;
+  return engine_.records().storage(engine_.records().value(value).storage).has_bytes();
 }
 
 void Simulation::step(const TraceColumns& trace, std::size_t event) {
@@ -101,81 +91,112 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
       break;
     case EventKind::kPin:
     case EventKind::kFix: {
-      const ValueId value = known_value_of(trace.args[trace.arg_offsets[event]]);
-      if (!engine_.records().storage(engine_.records().value(value).storage).pinned) engine_.pin(value);
+      const ValueId value = recorded_value_of(trace.args[trace.arg_offsets[event]]);
+      if (!engine_.pinned(value)) engine_.pin(value);
       if (trace.kind(event) == EventKind::kFix) engine_.fix(value);
       break;
     }
     case EventKind::kMaterialize:
-      if (options_.arena) engine_.materialize(known_value_of(trace.args[trace.arg_offsets[event]]));
+      if (options_.arena) engine_.materialize(recorded_value_of(trace.args[trace.arg_offsets[event]]));
       break;
     case EventKind::kMark:
       engine_.mark(event);
       break;
   }
-  if (options_.check) engine_.check();
+  if (options_.engine.check) engine_.check();
 }
 
-void Simulation::describe(std::size_t event) {
-  const TraceColumns& trace = *trace_;
-  const bool mutates = trace.kind(event) == EventKind::kMutate;
-  const std::int64_t first_arg = trace.arg_offsets[event];
-  const std::int64_t num_args = trace.arg_offsets[event + 1] - first_arg;
-  description_.clear();
-  description_.cost = trace.nanoseconds[event];
-  description_.tag = event;
-  written_.assign(static_cast<std::size_t>(num_args), 0);
-  input_of_.assign(static_cast<std::size_t>(num_args), kNone);
+class Simulation::SimulatedOp final : public ProgramOp {
+ public:
+  SimulatedOp(Simulation& simulation, std::size_t event) : simulation_(simulation), event_(event) {}
+
+  void describe(OpDescription& description) override;
+
+  void run(bool) override {
+    simulation_.blocks_.clear();
+    simulation_.request_memory(event_, false, simulation_.blocks_);
+  }
+
+  void describe_result(OpDescription&, std::vector<BlockId>& blocks) override {
+    const TraceColumns& trace = *simulation_.trace_;
+    const std::int64_t first = trace.out_offsets[event_];
+    for (std::size_t k = 0; k < simulation_.blocks_.size(); ++k) {
+      if (trace.aliases[first + static_cast<std::int64_t>(k)] == kRaw) {
+        simulation_.engine_.make_raw(simulation_.blocks_[k]);
+      } else {
+        blocks.push_back(simulation_.blocks_[k]);
+      }
+    }
+  }
+
+ private:
+  Simulation& simulation_;
+  const std::size_t event_;
+};
+
+void Simulation::SimulatedOp::describe(OpDescription& description) {
+  const TraceColumns& trace = *simulation_.trace_;
+  const SimulationOptions& options = simulation_.options_;
+  std::vector<char>& written = simulation_.written_;
+  std::vector<std::uint32_t>& input_of = simulation_.input_of_;
+  const bool mutates = trace.kind(event_) == EventKind::kMutate;
+  const std::int64_t first_arg = trace.arg_offsets[event_];
+  const std::int64_t num_args = trace.arg_offsets[event_ + 1] - first_arg;
+  description.cost = description.expected_cost = trace.nanoseconds[event_];
+  description.tag = event_;
+  written.assign(static_cast<std::size_t>(num_args), 0);
+  input_of.assign(static_cast<std::size_t>(num_args), kNone);
   for (std::int64_t a = 0; a < num_args; ++a) {
-    const ValueId value = known_value_of(trace.args[first_arg + a]);
-    description_.acquired.push_back(value);
-    written_[a] = trace.effects[first_arg + a] != kReads;
-    if (written_[a]) continue;
-    input_of_[a] = static_cast<std::uint32_t>(description_.inputs.size());
-    description_.inputs.push_back(value);
+    const ValueId value = simulation_.recorded_value_of(trace.args[first_arg + a]);
+    description.acquired.push_back(value);
+    written[a] = trace.effects[first_arg + a] != kReads;
+    if (written[a]) continue;
+    input_of[a] = static_cast<std::uint32_t>(description.inputs.size());
+    description.inputs.push_back(value);
   }
   bool fresh = false;
   bool others = false;
-  for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
+  for (std::int64_t t = trace.out_offsets[event_]; t < trace.out_offsets[event_ + 1]; ++t) {
     const std::int32_t alias = trace.aliases[t];
-    if (alias == kKept && options_.arena) continue;
+    if (alias == kRaw && options.arena) continue;
     Output output;
     output.nbytes = trace.nbytes[t];
     output.tag = static_cast<std::uint64_t>(t);
-    output.once = alias == kOnce || alias == kKept;
+    output.once = alias == kOnce || alias == kRaw;
     fresh = fresh || alias == kFresh;
     others = others || output.once || (mutates && alias >= 0);
     if (alias >= 0 && !mutates) {
-      output.alias = input_of_[alias];
-    } else if (alias >= 0 && options_.ghosts) {
-      written_[alias] = 1;
-      if (input_of_[alias] != kNone) {
-        output.takes_over = input_of_[alias];
+      output.alias = input_of[alias];
+    } else if (alias >= 0 && options.ghosts) {
+      written[alias] = 1;
+      if (input_of[alias] != kNone) {
+        output.takes_over = input_of[alias];
       } else {
-        output.replaces = description_.acquired[alias];
+        output.replaces = description.acquired[alias];
       }
     }
-    description_.outputs.push_back(output);
+    if (output.takes_over == kNone && output.replaces == kNone) description.expected_bytes += output.nbytes;
+    description.outputs.push_back(output);
   }
-  // Side effects alone, those of batch norm, can be undone; what has no recipe is not tried again.
-  description_.writes = (mutates && !fresh) || others;
-  if (!options_.ghosts) return;
+  // Side effects alone, those of batch norm, can be undone; an op without a recipe is not tried again.
+  description.writes = (mutates && !fresh) || others;
+  if (!options.ghosts) return;
   for (std::int64_t a = 0; a < num_args; ++a) {
-    if (written_[a]) description_.written.push_back(description_.acquired[a]);
+    if (written[a]) description.written.push_back(description.acquired[a]);
   }
 }
 
 void Simulation::run_op(std::size_t event) {
   const TraceColumns& trace = *trace_;
   const std::int64_t first_arg = trace.arg_offsets[event];
-  describe(event);
-  engine_.run(description_, outputs_);
+  SimulatedOp op(*this, event);
+  engine_.run(op, description_, outputs_);
   for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
     const std::size_t k = static_cast<std::size_t>(t - trace.out_offsets[event]);
     const std::int32_t alias = trace.aliases[t];
     const bool shares = alias >= 0 && (trace.kind(event) != EventKind::kMutate || options_.ghosts);
-    if (alias == kKept && options_.arena) {
-      add_tensor(kNone, kept_[k]);
+    if (alias == kRaw && options_.arena) {
+      add_tensor(kNone, blocks_[k]);
     } else if (!shares) {
       add_tensor(outputs_[k], kNone);
     } else {
@@ -189,60 +210,55 @@ void Simulation::run_op(std::size_t event) {
 }
 
 // The null device: only the memory requests of the op, in order.
-void Simulation::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
+void Simulation::request_memory(std::size_t event, bool again, std::vector<BlockId>& blocks) {
   const TraceColumns& trace = *trace_;
-  const std::size_t event = op.tag;
   const bool mutates = trace.kind(event) == EventKind::kMutate;
-  const bool again = !op.outputs.empty();
   const std::int64_t first = trace.out_offsets[event];
   const std::size_t num_outputs = static_cast<std::size_t>(trace.out_offsets[event + 1] - first);
+  if (kernel_hook_) kernel_hook_(event);
   blocks.resize(num_outputs, kNone);
   if (again && mutates && options_.ghosts) {
-    // What was written where something stood gets bytes of its own this time, before the op runs.
+    // An output that overwrote another value gets a block of its own this time, before the op runs.
     for (std::size_t k = 0; k < num_outputs; ++k) {
       const std::int32_t alias = trace.aliases[first + k];
       if (alias >= 0 && trace.effects[trace.arg_offsets[event] + alias] == kOverwrites)
-        blocks[k] = engine.allocate(trace.nbytes[first + k]);
+        blocks[k] = engine_.allocate(trace.nbytes[first + k]);
     }
   }
   const std::int64_t begin = trace.request_offsets[event];
   const std::int64_t end = trace.request_offsets[event + 1];
-  requests_.clear();
+  std::vector<BlockId>& requests = requests_;
+  requests.clear();
   for (std::int64_t r = begin; r < end; ++r) {
     if (trace.request_bytes[r] < 0) {
-      engine.free(requests_[static_cast<std::size_t>(-(trace.request_bytes[r] + 1))]);
+      engine_.free(requests[static_cast<std::size_t>(-(trace.request_bytes[r] + 1))]);
       continue;
     }
-    const BlockId block = engine.allocate(trace.request_bytes[r]);
-    requests_.push_back(block);
+    const BlockId block = engine_.allocate(trace.request_bytes[r]);
+    requests.push_back(block);
     if (trace.request_outputs[r] >= 0) blocks[static_cast<std::size_t>(trace.request_outputs[r])] = block;
   }
-  // Whatever no request was recorded for.
+  // Outputs that no request was recorded for.
   for (std::size_t k = 0; k < num_outputs; ++k) {
     const bool fresh = trace.aliases[first + k] < 0 || (mutates && !options_.ghosts);
-    if (fresh && blocks[k] == kNone) blocks[k] = engine.allocate(trace.nbytes[first + k]);
-  }
-  if (again) return;
-  kept_ = blocks;
-  for (std::size_t k = 0; k < num_outputs; ++k) {
-    if (trace.aliases[first + k] == kKept) engine.keep(blocks[k]);
+    if (fresh && blocks[k] == kNone) blocks[k] = engine_.allocate(trace.nbytes[first + k]);
   }
 }
 
 void Simulation::finish(const TraceColumns& trace) {
   trace_ = &trace;
-  // On the arena what is there is pinned first, as at the end of a real run, so that it is not evicted for
-  // the rest.
+  // On the arena resident tensors are pinned first, as at the end of a real run, so that they are not evicted for the
+  // others.
   auto pin_held = [&](bool only_defined) {
     for (std::size_t i = 0; i < trace.num_held; ++i) {
-      if (tensors_[trace.held[i]].kept != kNone) continue;
+      if (tensors_[trace.held[i]].raw != kNone) continue;
       const ValueId value = value_of(trace.held[i]);
       if (!only_defined || engine_.defined(value)) engine_.pin(value);
     }
   };
   if (options_.arena) pin_held(true);
   pin_held(false);
-  if (options_.check) engine_.check();
+  if (options_.engine.check) engine_.check();
 }
 
 }  // namespace remint

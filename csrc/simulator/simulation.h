@@ -1,8 +1,7 @@
-// The simulator: the engine on the null device, which runs nothing and only asks for the memory an op would
-// ask for.
+// The simulator: the engine on the null device, which runs nothing and only asks for the memory an op would ask for.
 #pragma once
 
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "engine/engine.h"
@@ -10,28 +9,32 @@
 
 namespace remint {
 
-// Everything a simulation can be told; the parts go to the memory, the policy and the engine.
-struct SimulationOptions : PolicyOptions, EngineOptions {
+struct SimulationOptions {
   Bytes budget = 0;
-  std::string policy = "dtr-eq";
   bool arena = false;  // otherwise ideal memory, with the semantics of DTR's reference
   Bytes alignment = 64;
   bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
-  bool check = false;   // check the books after every event
+  EngineOptions engine;
 };
 
 class Simulation final : private Device {
  public:
   explicit Simulation(const SimulationOptions& options);
 
-  // Runs one event after the other; throws OutOfMemory or Thrash. Events of a trace are run in order, each
-  // once. The columns may be those of a longer trace than before, of which this is a part.
+  // Runs one event after the other; throws OutOfMemory or Thrash. Events of a trace are run in order, each once. The
+  // columns may be those of a longer trace than before, of which this is a part.
   void step(const TraceColumns& trace, std::size_t event);
   // Makes everything that the program still holds resident.
   void finish(const TraceColumns& trace);
 
   bool resident(std::int32_t tensor) const;
+  // The engine's name for a tensor.
+  ValueId value_of(std::int32_t tensor) const;
   Engine& engine() { return engine_; }
+
+  // Called with the number of the event while its kernel runs, for the first time or again: a test can make requests of
+  // the engine there, as a custom op does that calls .numpy() on a tensor.
+  void set_kernel_hook(std::function<void(std::size_t event)> hook) { kernel_hook_ = std::move(hook); }
 
  private:
   // What the program calls one storage, whatever value it has at the time.
@@ -43,29 +46,32 @@ class Simulation final : private Device {
     std::uint32_t handle = 0;
     std::uint32_t version = 0;
     ValueId value = kNone;
-    BlockId kept = kNone;  // where it is, while it has no record
+    BlockId raw = kNone;  // where it is, while it has no record
   };
+  // An op of the trace, for the op driver.
+  class SimulatedOp;
 
-  ValueId value_of(std::int32_t tensor) const;
-  ValueId known_value_of(std::int32_t tensor);
-  void add_tensor(ValueId value, BlockId kept);
+  ValueId recorded_value_of(std::int32_t tensor);
+  void add_tensor(ValueId value, BlockId raw);
   void add_constant(std::int32_t tensor);
   void release(std::int32_t tensor);
-  void describe(std::size_t event);
   void run_op(std::size_t event);
-  void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) override;
+  void request_memory(std::size_t event, bool again, std::vector<BlockId>& blocks);
+  void run(const Op& op, std::vector<BlockId>& blocks) override { request_memory(op.tag, true, blocks); }
 
   const SimulationOptions options_;
   const TraceColumns* trace_ = nullptr;
   Engine engine_;
   std::vector<Handle> handles_;
   std::vector<Tensor> tensors_;
+  std::function<void(std::size_t event)> kernel_hook_;
+  // Of the op at hand; members, so that their memory is used again.
   OpDescription description_;
   std::vector<ValueId> outputs_;
-  std::vector<BlockId> requests_;
-  std::vector<BlockId> kept_;            // blocks of the outputs of the op that ran
-  std::vector<char> written_;            // per argument of the op at hand
-  std::vector<std::uint32_t> input_of_;  // the same: its place among the inputs
+  std::vector<BlockId> blocks_;          // of all outputs, those without a record included
+  std::vector<BlockId> requests_;        // in order
+  std::vector<char> written_;            // per argument
+  std::vector<std::uint32_t> input_of_;  // per argument: its place among the inputs
 };
 
 }  // namespace remint

@@ -15,15 +15,15 @@ enum class EventKind : std::uint8_t {
   kMutate,
   kRelease,
   kMark,
-  kPin,          // it can never be made again
+  kPin,          // it is never evicted from now on
   kFix,          // nor moved
-  kMaterialize,  // it is read around all ops
+  kMaterialize,  // it is read outside of all ops
 };
 
 // A tensor that shares no argument's storage.
 inline constexpr std::int32_t kFresh = -1;
-inline constexpr std::int32_t kOnce = -2;  // it cannot be made again, though an op made it
-inline constexpr std::int32_t kKept = -3;  // so, and it is not known to be a tensor before an op reads it
+inline constexpr std::int32_t kOnce = -2;  // it cannot be recomputed, though an op made it
+inline constexpr std::int32_t kRaw = -3;   // so, and it has no record before an op reads it
 inline constexpr std::int32_t kElsewhere = -4;  // a constant that takes no bytes of the budget
 
 // What an op does to an argument beside what `aliases` says.
@@ -53,7 +53,7 @@ struct TraceColumns {
 
 // What can be said of a trace without running it.
 struct TraceFacts {
-  Bytes peak_bytes = 0;        // when storages are freed as soon as the program lets go of them
+  Bytes peak_bytes = 0;        // when storages are freed as soon as the program releases them
   Bytes min_budget_bytes = 0;  // no schedule can do with less: one op's inputs and outputs, and the constants
   Bytes constant_bytes = 0;
   Nanoseconds computed = 0;

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ def policy_needs_arena(policy: str) -> bool: ...
 def cheapest_window(
     blocks: list[tuple[int, float | None, bool]], nbytes: int
 ) -> tuple[int, int, int, float] | None: ...
-def cheapest_clearing(
+def cheapest_compaction_window(
     blocks: list[tuple[int, float | None, float | None, bool]], nbytes: int
 ) -> tuple[int, int, int, float, list[int]] | None: ...
 
@@ -29,33 +29,29 @@ class TraceFacts:
 
 def trace_facts(trace: Trace) -> TraceFacts: ...
 
-class Deallocation:
-    ignore: Deallocation
-    eager: Deallocation
-    banish: Deallocation
-
-class SimulationOptions:
-    budget: int
-    policy: str
-    arena: bool
-    ghosts: bool
-    partition: bool
-    moving: bool
-    deallocation: Deallocation
-    max_depth: int
-    max_rematerialized_ns: int
-    ignore_small: float
-    sample: bool
-    seed: int
-    check: bool
-
 class Simulation:
     def __init__(
-        self, options: SimulationOptions, *, events: bool = False, timeline: bool = False, blocks: bool = False
+        self,
+        *,
+        budget: int,
+        arena: bool = False,
+        ghosts: bool = False,
+        events: bool = False,
+        timeline: bool = False,
+        blocks: bool = False,
+        **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
     def advance(self, trace: Trace, *, finish: bool) -> Status: ...
     def is_resident(self, tensor: int) -> bool: ...
     def check(self) -> None: ...
+    def pin(self, tensor: int) -> None: ...
+    def is_pinned(self, tensor: int) -> bool: ...
+    def materialize(self, tensor: int) -> None: ...
+    def evict(self, tensor: int) -> bool: ...
+    def before_write(self, tensor: int) -> None: ...
+    def lock_for_read(self, tensor: int) -> int: ...
+    def unlock_for_read(self, value: int) -> None: ...
+    def set_kernel_hook(self, hook: Callable[[int], None]) -> None: ...
     def statistics(self) -> dict[str, Any]: ...
     def decisions(self) -> str: ...
     def timeline(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]: ...

@@ -1,4 +1,4 @@
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ class Figures(TypedDict):
     spilled_bytes: int
     num_ops: int
     num_evictions: int
+    num_frees: int
     num_rematerializations: int
     num_searches: int
     num_scores: int
@@ -51,11 +52,6 @@ class Session:
         self,
         *,
         budget: int,
-        policy: str,
-        partition: bool,
-        ignore_small: float,
-        sample: bool,
-        seed: int,
         chaos: bool,
         spill: bool,
         timeline: bool,
@@ -63,7 +59,7 @@ class Session:
         blocks: bool,
         record: bool,
         source_lines: bool,
-        check: bool,
+        **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
     def enter(self) -> None: ...
     def leave(self) -> None: ...

@@ -137,7 +137,10 @@ class Graph:
 
     @cached_property
     def min_budget_bytes(self) -> int:
-        """A lower bound for any schedule, whatever its order: what making the inputs of some op takes."""
+        """A lower bound: no schedule of the same ops, in any order, can do with less. It may take more.
+
+        It is what making the inputs of some op takes.
+        """
         from remint.problem import least_budget
 
         return least_budget(self)

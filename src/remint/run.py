@@ -82,13 +82,15 @@ class Run:
     deallocation: str
     budget_bytes: int
     min_budget_bytes: int
-    """No schedule can do with less: the inputs and outputs of one op, and the constants."""
+    """A lower bound: no run of the same ops can do with less, because this much is needed at once. It may take more."""
     peak_bytes: int
     pinned_bytes: int
     """What could not have been evicted at the end."""
     num_ops: int
     num_evictions: int
-    """Times that bytes were dropped, those that the program let go of included."""
+    """Times that bytes were dropped to free up space, or because somebody asked for it (`remint.evict`)."""
+    num_frees: int = 0
+    """Times that bytes were dropped because the program had released them."""
     num_rematerializations: int
     num_searches: int
     """Times that the policy was asked for something to evict."""
@@ -100,7 +102,7 @@ class Run:
     search_seconds: float
     """Real time spent in searches."""
     moved_bytes: int
-    """Arena: bytes that were moved together because an op found no room."""
+    """Arena: bytes that were moved together because no free block was large enough."""
     fragmentation: float
     """Arena: free bytes that could not serve the request at hand, over the budget; the mean over searches."""
     failure: str | None = None
@@ -216,7 +218,7 @@ class Run:
             f" (pinned {format_bytes(self.pinned_bytes)})",
             f"  slowdown      {self.slowdown:.3f}x ({format_seconds(self.rematerialized_seconds)} rematerialized"
             f" on {format_seconds(self.computed_seconds)})",
-            f"  evictions     {self.num_evictions:,} for {self.num_ops:,} ops,"
+            f"  evictions     {self.num_evictions:,} for {self.num_ops:,} ops, {self.num_frees:,} frees,"
             f" {self.num_rematerializations:,} rematerializations",
             f"  searches      {self.num_searches:,} in {format_seconds(self.search_seconds)},"
             f" {self.num_scores:,} scores",

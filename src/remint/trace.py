@@ -143,7 +143,7 @@ class Trace:
 
     @property
     def min_budget_bytes(self) -> int:
-        """A budget below which no schedule exists.
+        """A lower bound: no schedule of the same ops can do with less. It may take more.
 
         Each op needs its inputs and fresh outputs at once, beside the constants that the program holds.
         """

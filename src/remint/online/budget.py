@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
+from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
 from remint.online import _extension, escapes, module_paths
 from remint.online.live_run import LiveRun
@@ -90,17 +91,14 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
         if overflow not in ("raise", "spill"):
             raise ValueError(f'overflow is "raise" or "spill", not {overflow!r}')
-        if not 0 <= ignore_small <= 1:
-            raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
+        options = EngineOptions(
+            policy=policy, partition=partition, ignore_small=ignore_small, sample=sample, seed=seed, check=check
+        )
         self._policy = policy
         self._costs = costs
         self._options = {
+            **options.keywords(),
             "budget": budget_bytes,
-            "policy": policy,
-            "partition": policy == "coop" if partition is None else partition,
-            "ignore_small": ignore_small,
-            "sample": sample,
-            "seed": seed,
             "chaos": chaos,
             "spill": overflow == "spill",
             "timeline": timeline,
@@ -108,7 +106,6 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "blocks": blocks,
             "record": False,
             "source_lines": source_lines,
-            "check": check,
         }
         self._open = threading.local()
 

@@ -48,10 +48,9 @@ class LiveRun:
 
     @property
     def min_budget_bytes(self) -> int:
-        """The smallest budget that can do what was done so far.
+        """A lower bound: no run of the same ops can do with less. It may take more.
 
-        It is the most that was in use by what cannot be evicted while an op ran: what is pinned, and the op's own. What
-        this is scattered over may take more.
+        It is the most that was in use and could not be evicted while an op ran: pinned tensors, and the op's own.
         """
         return int(self._figure("min_budget_bytes"))
 
@@ -77,8 +76,13 @@ class LiveRun:
 
     @property
     def num_evictions(self) -> int:
-        """Times that bytes were dropped, those that the program let go of included."""
+        """Times that bytes were dropped to free up space, or because somebody asked for it (`remint.evict`)."""
         return int(self._figure("num_evictions"))
+
+    @property
+    def num_frees(self) -> int:
+        """Times that bytes were dropped because the program had released them."""
+        return int(self._figure("num_frees"))
 
     @property
     def num_rematerializations(self) -> int:
@@ -97,7 +101,7 @@ class LiveRun:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that were moved together because an op found no room."""
+        """Bytes that were moved together because no free block was large enough."""
         return int(self._figure("moved_bytes"))
 
     @property
@@ -117,7 +121,7 @@ class LiveRun:
 
     @property
     def search_seconds(self) -> float:
-        """Real time spent in making room: searches, evictions, moves."""
+        """Real time spent on freeing up space: searches, evictions, moves."""
         return float(self._figure("search_ns")) * 1e-9
 
     @property
@@ -186,6 +190,7 @@ class LiveRun:
             "spilled_bytes",
             "num_ops",
             "num_evictions",
+            "num_frees",
             "num_rematerializations",
             "num_searches",
             "num_scores",
@@ -213,6 +218,7 @@ class LiveRun:
             pinned_bytes=self.pinned_bytes,
             num_ops=self.num_ops,
             num_evictions=self.num_evictions,
+            num_frees=self.num_frees,
             num_rematerializations=self.num_rematerializations,
             num_searches=self.num_searches,
             num_scores=self.num_scores,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from remint.engine_options import EngineOptions
 from remint.online import _extension, escapes, module_paths
 from remint.trace import Trace
 from remint.trace_builder import TraceBuilder
@@ -67,7 +68,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
 
     The trace has every op below autograd, backward pass and optimizer included, with its storages: what it reads,
     writes and makes, the memory it asks for in order, and where each dies. `remint.simulate` reads it, and with
-    `memory="arena", moving=True` does just what `remint.budget(..., costs=trace)` does when the program runs again.
+    `memory="arena"` does just what `remint.budget(..., costs=trace)` does when the program runs again.
 
     A first step is not like the others: lazy initialisation, page faults, optimizer state. Do one before.
 
@@ -89,11 +90,6 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
         everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         session: _torch.Session = _extension.load().Session(
             budget=everything,
-            policy="lru",
-            partition=False,
-            ignore_small=0.0,
-            sample=False,
-            seed=0,
             chaos=False,
             spill=True,
             timeline=False,
@@ -101,7 +97,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
             blocks=False,
             record=True,
             source_lines=self._source_lines,
-            check=False,
+            **EngineOptions(policy="lru").keywords(),
         )
         escapes.watch()
         if self._source_lines:

@@ -63,7 +63,7 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
             [run.status, f"{run.policy} on {run.memory} memory", run.status != "ok"],
             [format_bytes(run.peak_bytes), f"peak, of {format_bytes(run.budget_bytes)}"],
             [f"{run.slowdown:.3f}×", f"slowdown, {format_seconds(run.rematerialized_seconds)} rematerialized"],
-            [f"{run.num_evictions:,}", f"evictions for {run.num_ops:,} ops"],
+            [f"{run.num_evictions:,}", f"evictions for {run.num_ops:,} ops, {run.num_frees:,} frees"],
             [f"{run.num_rematerializations:,}", "rematerializations"],
             [f"{run.fragmentation:.1%}", "fragmentation: free bytes that did not serve"],
             [format_seconds(run.search_seconds), f"searching, {run.num_searches:,} times"],

@@ -25,11 +25,7 @@ def adversary(n: int, *, policy: str = "dtr-eq", width: int = 8, seed: int = 0) 
         raise ValueError(f"width is 2 or more, the budget of an op with one input, not {width}")
     if n < width + 2:
         raise ValueError(f"n is at least {width + 2}, a root and {width + 1} paths, not {n}")
-    options = _core.SimulationOptions()
-    options.budget = width
-    options.policy = policy
-    options.seed = seed
-    simulation = _core.Simulation(options)
+    simulation = _core.Simulation(budget=width, policy=policy, seed=seed)
     builder = TraceBuilder()
 
     def extend(args: list[int]) -> int:

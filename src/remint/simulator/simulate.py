@@ -7,13 +7,13 @@ import os
 from typing import Literal, get_args
 
 from remint import _core
+from remint.engine_options import Deallocation, EngineOptions
 from remint.run import Run, Status, Timeline
 from remint.simulator.explain import block_log, rematerialized
 from remint.trace import Trace
 from remint.units import format_bytes, parse_budget
 
 Memory = Literal["ideal", "arena"]
-Deallocation = Literal["ignore", "eager", "banish"]
 Inplace = Literal["copy", "ghost"]
 
 
@@ -53,17 +53,17 @@ def simulate(
         policy: who is evicted; `policy_names()` lists them. `coop` and `dte` need `memory="arena"`.
         memory: `"ideal"` counts bytes, with the semantics of DTR's own simulator; `"arena"` gives them addresses,
             with the semantics of a real run.
-        deallocation: what happens when the program lets go of a tensor.
+        deallocation: what happens when the program releases a tensor.
         inplace: `"ghost"` (arena only, its default) writes in place, `"copy"` makes a fresh storage.
         partition: cheap and expensive bytes at two ends of the arena; by default only with `coop`.
-        moving: where there is no room on the arena, blocks may also be moved together, as in a real run (the moves take
-            no simulated time, but are counted); by default only with `coop`.
+        moving: where no free block of the arena is large enough, blocks may also be moved together, as in a real run
+            (the moves take no simulated time, but are counted); on by default.
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
         max_slowdown: a run that gets slower than this ends as `thrash`.
-        max_depth: on the arena, pin what would take a chain of more ops than this to make again, as `remint.budget`
-            does at 10,000.
+        max_depth: on the arena, pin a tensor that would take a longer chain of ops than this to rematerialize; by default
+            10,000.
         timeline: keep the bytes in use after each op.
         events: keep the list of all that happened, and what was rematerialized for whom (`run.by_op()`).
         blocks: keep that, and what became of every block of the arena: for reports.
@@ -78,35 +78,36 @@ def simulate(
         trace = Trace.load(trace)
     if not max_slowdown >= 1:
         raise ValueError(f"max_slowdown is 1 or more, not {max_slowdown}")
-    if not 0 <= ignore_small <= 1:
-        raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
     inplace = inplace or ("ghost" if memory == "arena" else "copy")
     _check_choice("memory", memory, get_args(Memory))
-    _check_choice("deallocation", deallocation, get_args(Deallocation))
     _check_choice("inplace", inplace, get_args(Inplace))
     if inplace == "ghost" and memory == "ideal":
         raise ValueError("inplace='ghost' needs memory='arena'; ideal memory follows DTR's reference, which copies")
     facts = _core.trace_facts(trace)
     budget_bytes = parse_budget(budget, peak_bytes=facts.peak_bytes)
-    options = _core.SimulationOptions()
-    options.budget = budget_bytes
-    options.policy = policy
-    options.arena = memory == "arena"
-    options.ghosts = inplace == "ghost"
-    options.partition = policy == "coop" if partition is None else partition
-    options.moving = policy == "coop" if moving is None else moving
-    options.deallocation = getattr(_core.Deallocation, deallocation)
-    if max_slowdown < math.inf:
-        options.max_rematerialized_ns = int((max_slowdown - 1) * facts.computed_ns)
-    if max_depth is not None:
-        options.max_depth = max_depth
-    options.ignore_small = ignore_small
-    options.sample = sample
-    options.seed = seed
-    options.check = check
+    options = EngineOptions(
+        policy=policy,
+        deallocation=deallocation,
+        partition=partition,
+        moving=moving,
+        ignore_small=ignore_small,
+        sample=sample,
+        seed=seed,
+        max_depth=max_depth,
+        max_rematerialized_ns=int((max_slowdown - 1) * facts.computed_ns) if max_slowdown < math.inf else None,
+        check=check,
+    )
     if blocks and memory == "ideal":
         raise ValueError("blocks=True needs memory='arena': ideal memory has no addresses")
-    simulation = _core.Simulation(options, events=events or blocks, timeline=timeline, blocks=blocks)
+    simulation = _core.Simulation(
+        budget=budget_bytes,
+        arena=memory == "arena",
+        ghosts=inplace == "ghost",
+        events=events or blocks,
+        timeline=timeline,
+        blocks=blocks,
+        **options.keywords(),
+    )
     status: Status = simulation.advance(trace, finish=True)
     figures = simulation.statistics()
     decisions = tuple(simulation.decisions().split(";")[:-1]) if events or blocks else None
@@ -121,6 +122,7 @@ def simulate(
         pinned_bytes=figures["pinned_bytes"],
         num_ops=figures["num_ops"],
         num_evictions=figures["num_evictions"],
+        num_frees=figures["num_frees"],
         num_rematerializations=figures["num_rematerializations"],
         num_searches=figures["num_searches"],
         num_scores=figures["num_scores"],

@@ -1,0 +1,56 @@
+// EngineOptions from the keyword arguments of a Python call, for both modules. The names are those of the Python class
+// remint.engine_options.EngineOptions.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "engine/options.h"
+
+namespace remint {
+
+inline Deallocation deallocation_named(const std::string& name) {
+  if (name == "ignore") return Deallocation::kIgnore;
+  if (name == "eager") return Deallocation::kEager;
+  if (name == "banish") return Deallocation::kBanish;
+  throw std::invalid_argument("deallocation is one of 'ignore', 'eager', 'banish', not '" + name + "'");
+}
+
+// What is not given has its default. A name that is none of the options' is a TypeError.
+inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
+  EngineOptions options;
+  for (const auto& [key, value] : keywords) {
+    const auto name = key.cast<std::string>();
+    if (name == "policy") {
+      options.policy = value.cast<std::string>();
+    } else if (name == "ignore_small") {
+      options.ignore_small = value.cast<double>();
+    } else if (name == "sample") {
+      options.sample = value.cast<bool>();
+    } else if (name == "seed") {
+      options.seed = value.cast<std::uint64_t>();
+    } else if (name == "deallocation") {
+      options.deallocation = deallocation_named(value.cast<std::string>());
+    } else if (name == "partition") {
+      options.partition = value.cast<std::optional<bool>>();
+    } else if (name == "moving") {
+      options.moving = value.cast<std::optional<bool>>();
+    } else if (name == "max_depth") {
+      options.max_depth = value.cast<std::optional<std::uint32_t>>();
+    } else if (name == "max_rematerialized_ns") {
+      options.max_rematerialized = value.cast<std::optional<Nanoseconds>>();
+    } else if (name == "check") {
+      options.check = value.cast<bool>();
+    } else {
+      throw pybind11::type_error("there is no option '" + name + "'");
+    }
+  }
+  return options;
+}
+
+}  // namespace remint

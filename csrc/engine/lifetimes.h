@@ -1,0 +1,80 @@
+// Lifetimes: what the references of the program, and the recipes that read a storage, keep alive.
+//
+// When the last reference goes, the bytes are evicted or freed (Deallocation says which). When no recipe can need a
+// storage either, its record is dropped, and so is every record that was kept only for it.
+#pragma once
+
+#include <cassert>
+#include <vector>
+
+#include "engine/transitions.h"
+
+namespace remint {
+
+// A constant that only recipes still need, and the op count at which to look again at what was made from it.
+struct Retired {
+  StorageId storage;
+  Bytes nbytes;
+  std::uint64_t due;
+  std::uint64_t wait;
+};
+
+class Lifetimes {
+ public:
+  Lifetimes(EngineState& state, Transitions& transitions) : state_(state), transitions_(transitions) {}
+
+  void retain(ValueId value) { ++state_.storage_of(value).references; }
+  void release(ValueId value) {
+    const StorageId id = state_.records.value(value).storage;
+    Storage& s = state_.records.storage(id);
+    assert(s.references > 0);
+    if (--s.references == 0) on_last_release(id);
+  }
+
+  void unlock(StorageId id) {
+    if (transitions_.unlock(id)) after_unlock(id);
+  }
+  void unlock_for_read(StorageId id) {
+    if (transitions_.unlock_for_read(id)) after_unlock(id);
+  }
+
+  void evict(StorageId id, BlockChange why = BlockChange::kEvicted);
+  bool evict_value(ValueId value);
+  void evict_all();
+
+  // Pinned bytes are never recomputed, so their recipe is dropped. Views of them keep theirs.
+  void pin_storage(StorageId id);
+  void forget_recipe(ValueId value);
+  // The bytes of `from` become those of `to`.
+  void take_over(ValueId from, ValueId to, bool keep_pinned);
+
+  // Drops the record of `id`, and all that were kept only for it, if nothing can need them any more.
+  void collect(StorageId id);
+
+  // Storages that the program has references to and whose recipes lead to `id`, without those behind another such
+  // storage. Once these are pinned, nothing reads `id` any more: the others are kept only for them.
+  std::vector<StorageId> referenced_descendants(StorageId id);
+
+  // The program released a constant that recipes still read.
+  void retire(ValueId value, Bytes nbytes) { retire_storage(state_.records.value(value).storage, nbytes); }
+  bool review_is_due() const { return !retired_.empty() && state_.statistics.num_ops >= next_review_; }
+  // For a review: takes all entries out. `still_retired` says whether one still matters; `put_back` keeps it.
+  std::vector<Retired> take_retired();
+  bool still_retired(const Retired& entry) const;
+  void put_back(Retired entry);
+
+ private:
+  void on_last_release(StorageId id);
+  void after_unlock(StorageId id);
+  void evict_if_idle(StorageId id);
+  void retire_storage(StorageId id, Bytes nbytes);
+  void banish(StorageId id);
+
+  EngineState& state_;
+  Transitions& transitions_;
+  std::vector<Retired> retired_;
+  std::uint64_t next_review_ = 0;      // the earliest due time of retired_
+  std::vector<StorageId> collecting_;  // empty; kept for the next time
+};
+
+}  // namespace remint

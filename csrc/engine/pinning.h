@@ -1,0 +1,53 @@
+// Pinning: values that stay, and the writes that make it necessary.
+//
+// Bytes that cannot be recomputed (constants, pinned values) can be overwritten by the program. What was computed from
+// them must not be computed from what comes after, so it is rematerialized and pinned before the write.
+#pragma once
+
+#include "engine/replay.h"
+
+namespace remint {
+
+class Pinning {
+ public:
+  Pinning(EngineState& state, Transitions& transitions, Lifetimes& lifetimes, Allocation& allocation, Replay& replay)
+      : state_(state), transitions_(transitions), lifetimes_(lifetimes), allocation_(allocation), replay_(replay) {}
+
+  // Makes the values that the innermost op acquires resident and locks them. After an error none of them is locked.
+  void acquire();
+  // Gives the innermost op's blocks back and unlocks its values. The outermost op applies late pins.
+  void release_acquired();
+
+  void materialize(ValueId value);
+  void pin(ValueId value, bool by_request);
+  void before_write(ValueId value);
+  void lock_for_read(ValueId value);
+  void unlock_for_read(ValueId value);
+
+  // An op of the program wrote `from` in place: late pins go on to `to`.
+  void follow_late_pins(StorageId from, ValueId to);
+
+ private:
+  // Calls act() while `value` is resident and locked.
+  template <typename Act>
+  void with_resident(ValueId value, Act&& act) {
+    const RunningOps::Scope scope(state_.running);
+    state_.running.innermost().acquired.push_back(value);
+    acquire();
+    act();
+    release_acquired();
+  }
+  void pin_now(ValueId value);
+  void pin_late(ValueId value, bool forget_recipe, bool by_request);
+  void apply_late_pins(RunningOp& op);
+  void tell_pinned(ValueId value);
+  void review_retired();
+
+  EngineState& state_;
+  Transitions& transitions_;
+  Lifetimes& lifetimes_;
+  Allocation& allocation_;
+  Replay& replay_;
+};
+
+}  // namespace remint
