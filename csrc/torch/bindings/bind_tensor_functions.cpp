@@ -62,14 +62,14 @@ bool evict(const at::Tensor& tensor) {
 }
 
 // Keeps a tensor resident, where it is, until it is released.
-class ReadLock {
+class TensorReadLock {
  public:
-  explicit ReadLock(const at::Tensor& tensor) {
+  explicit TensorReadLock(const at::Tensor& tensor) {
     py::gil_scoped_release nogil;
     visit_ = std::make_unique<Visit>();
     visit_->read(tensor);
   }
-  ~ReadLock() { release(); }
+  ~TensorReadLock() { release(); }
   void release() {
     py::gil_scoped_release nogil;
     visit_.reset();
@@ -122,9 +122,9 @@ void bind_tensor_functions(py::module_& module) {
   module.def("before_write", &before_write, py::arg("tensor"));
   module.def("is_resident", &is_resident, py::arg("tensor"));
   module.def("evict", &evict, py::arg("tensor"));
-  py::class_<ReadLock>(module, "ReadLock")
+  py::class_<TensorReadLock>(module, "ReadLock")
       .def(py::init<const at::Tensor&>(), py::arg("tensor"))
-      .def("release", &ReadLock::release);
+      .def("release", &TensorReadLock::release);
   module.def("without_tag", &without_tag, py::arg("tensor"));
   module.def("inside", [] { return current_session() != nullptr; });
   module.def("hide", &hide, py::arg("hidden"));

@@ -26,7 +26,9 @@ void for_tensors(const c10::IValue& value, Visit&& visit) {
       if (element.isTensor()) {
         visit(element.toTensor(), i);
       } else if (element.isList()) {
-        for_tensors(element, [&](const at::Tensor& tensor, std::int32_t) { visit(tensor, kNestedElement); });
+        for (const c10::IValue& inner : element.toListRef()) {
+          if (inner.isTensor()) visit(inner.toTensor(), kNestedElement);
+        }
       }
       ++i;
     }
