@@ -6,7 +6,7 @@ import time
 
 import remint
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
+from remint.trace.builder import TraceBuilder
 from report import markdown, publish
 
 CANDIDATES = (100, 1_000, 10_000, 100_000)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from planning_networks import BATCH, load, scaled
 from remint import BudgetError, Graph, Plan, plan
-from remint.problem import Problem
+from remint.graph.numbered import Problem
 from report import markdown, publish
 
 NETWORKS = ("vgg16", "vgg19", "mobilenet", "unet", "resnet50")

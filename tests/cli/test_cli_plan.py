@@ -4,10 +4,10 @@ import argparse
 
 import pytest
 
-from planning_graphs import unit_chain
-from remint.cli_plan import add_commands
+from remint.cli.plan import add_commands
 from remint.graph import Graph
-from remint.plan import Plan, verify
+from remint.graph.plan import Plan, verify
+from tests.support.planning_graphs import unit_chain
 
 
 def remint(*arguments: str) -> int:

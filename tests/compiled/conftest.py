@@ -1,10 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "online")]
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ import functools
 
 import pytest
 import torch
-from models import CASES, TRANSFORMERS
-from stepping import Trained, assert_same_bits, train
 
 import remint
+from tests.support.models import CASES, TRANSFORMERS
+from tests.support.stepping import Trained, assert_same_bits, train
 
 ALL = CASES | TRANSFORMERS
 # nn.LSTM and the tree are not captured by dynamo; an LSTM cell by cell has no plan at 35%.

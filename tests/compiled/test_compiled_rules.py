@@ -10,16 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stepping import measured, step, train
 from torch import nn
 
 import remint
 from remint import planners
-from remint.executor.cache import Cache
-from remint.executor.lower import _Writer
-from remint.executor.training import EARLIER, TURN, kept_bytes
-from remint.plan import Plan
-from remint.planners.base import Outcome
+from remint.compiled.cache import Cache
+from remint.compiled.joint_split import EARLIER, TURN, kept_bytes
+from remint.compiled.lowering import _Writer
+from remint.graph.plan import Plan
+from remint.planners.contract import Outcome
+from tests.support.stepping import measured, step, train
 
 QUICK = {"planner": "search", "time_limit": 5, "costs": "estimate", "cache": False, "progress": False}
 
@@ -180,7 +180,7 @@ def test_inference_runs_unplanned_and_new_shapes_are_planned_anew():
     backend = torch.compile(model, backend="remint", options=options)
     for batch in (128, 160, 192):
         backend(torch.randn(batch, 32)).square().mean().backward()
-    from remint.executor.backend import _compilations
+    from remint.compiled.backend import _compilations
 
     sizes = {graph.plan.graph.peak_bytes for graph in _compilations[id(options)][1].graphs}
     assert len(sizes) == 3
@@ -335,7 +335,7 @@ torch.set_num_threads(1)
 model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh()) for _ in range(16)))
 planned = remint.compile(model, budget="60%", time_limit=300, costs="estimate", cache=False)
 began = time.monotonic()
-from remint.executor import planning
+from remint.compiled import planning
 printed = planning._Printer.__call__
 def interrupt(self, progress):
     if progress.cost is not None:

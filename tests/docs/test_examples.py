@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NEEDS = {
     "accumulate_autocast": ("torch",),
     "hf_trainer": ("torch", "transformers", "accelerate"),

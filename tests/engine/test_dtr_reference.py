@@ -10,7 +10,7 @@ import pytest
 
 import remint
 
-REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "dtr"
+REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "dtr"
 
 needs_reference = pytest.mark.skipif(
     not (REFERENCE / "reference.csv").is_file(), reason=f"DTR's traces and results are not at {REFERENCE}"

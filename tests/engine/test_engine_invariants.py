@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import remint
-from event_checker import EventChecker, needed_values
-from random_programs import random_program
 from remint import _core, generators
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from trace_strategies import traces
+from remint.trace.builder import TraceBuilder
+from tests.support.event_checker import EventChecker, needed_values
+from tests.support.random_programs import random_program
+from tests.support.trace_strategies import traces
 
 pytestmark = pytest.mark.core
 

@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import remint
-from dtr_model import POLICIES, Model
-from random_programs import random_program
 from remint import generators
 from remint.trace import Trace
-from remint.trace_events import Call, View
-from test_dtr_reference import (
+from remint.trace.events import Call, View
+from tests.engine.test_dtr_reference import (
     needs_reference,
     reference_rows,
     row_deallocation,
     row_name,
     row_trace,
 )
-from trace_strategies import traces
+from tests.support.dtr_model import POLICIES, Model
+from tests.support.random_programs import random_program
+from tests.support.trace_strategies import traces
 
 LIMITS = (1.0, 1.5, 2.0, 100.0)
 

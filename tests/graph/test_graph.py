@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from planning_graphs import random_graph, unit_chain
 from remint.graph import Graph, Op
+from tests.support.planning_graphs import random_graph, unit_chain
 
 
 def test_peak_and_cost_of_a_chain():

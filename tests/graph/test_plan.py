@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from planning_graphs import random_graph, unit_chain
 from remint.errors import BudgetError
 from remint.graph import Graph, Op
-from remint.plan import Compute, Free, Plan, verify
+from remint.graph.plan import Compute, Free, Plan, verify
+from tests.support.planning_graphs import random_graph, unit_chain
 
 F = Op("f", 2, ("c",), {"x": 10})
 G = Op("g", 3, ("x",), {"y": 1})

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning_graphs import cheapest, graphs, random_graph, unit_chain
 from remint.errors import BudgetError
 from remint.graph import Graph, Op
-from remint.plan import Plan, verify
+from remint.graph.plan import Plan, verify
 from remint.planners import PLANNERS, frontier, plan
-from remint.planners.griewank import revolve
+from remint.planners.methods.griewank import revolve
+from tests.support.planning_graphs import cheapest, graphs, random_graph, unit_chain
 
 QUICK = [name for name in PLANNERS if name != "interval"]
 

@@ -8,16 +8,16 @@ from fractions import Fraction
 
 import pytest
 
-from planning_graphs import cheapest, random_graph
 from remint.errors import BudgetError
 from remint.graph import Graph, Op
-from remint.plan import Compute, Plan
+from remint.graph.numbered import Problem
+from remint.graph.plan import Compute, Plan
 from remint.planners import PLANNERS, frontier, plan
-from remint.planners.base import Task
-from remint.planners.cut import best_cut
-from remint.planners.program import Program
-from remint.planners.solvers import solve_by_clauses
-from remint.problem import Problem
+from remint.planners.contract import Task
+from remint.planners.cut_bound import best_cut
+from remint.planners.solvers.integer_program import Program
+from remint.planners.solvers.solve import solve_by_clauses
+from tests.support.planning_graphs import cheapest, random_graph
 
 SIZES = (0, 0, 1, 2, 3, 5, 8, 1000)
 COSTS = (0, 0, 0.25, 1, 2, 3, 7)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from planning_graphs import random_graph
 from remint._core import Search
-from remint.plan import Plan
+from remint.graph.numbered import Problem
+from remint.graph.plan import Plan
 from remint.planners.decisions import decisions_of_sequence, is_staged, sequence_of_decisions
-from remint.planners.layers import twins
-from remint.problem import Problem
+from remint.planners.repeated_layers import twins
+from tests.support.planning_graphs import random_graph
 
 pytestmark = pytest.mark.core
 

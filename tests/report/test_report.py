@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import chromium
 from remint import Graph, Run, generators, plan, simulate, sweep
 from remint.report import write_figure, write_html, write_snapshot
+from tests.support import chromium
 
 TRACE = generators.unet(3)
 RUN = simulate(TRACE, budget="60%", policy="coop", memory="arena", blocks=True)
@@ -49,7 +49,7 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 
 def test_a_live_run_has_a_report(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from remint.online import budget
+    from remint.runtime import budget
 
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
     with budget("1MiB", timeline=True) as run:
@@ -64,7 +64,7 @@ def test_a_live_run_has_a_report(tmp_path: Path) -> None:
 
 def test_a_live_run_has_its_arena_and_modules(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from remint.online import budget
+    from remint.runtime import budget
 
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
     with budget("1MiB", blocks=True, source_lines=True) as run:

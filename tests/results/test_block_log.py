@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from remint import Run, TraceBuilder, generators, policy_names, simulate
-from remint.blocks import BlockLog, Rectangle
+from remint.results.block_log import BlockLog, Rectangle
 from remint.trace import Trace
 
 pytestmark = pytest.mark.core

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remint.cli import main
-from remint.fitting import Attempt, search
+from remint.results.largest_fit import Attempt, search
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 8, 37, 99, 100, 500])

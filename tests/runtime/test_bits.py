@@ -4,8 +4,9 @@ import functools
 import itertools
 
 import pytest
-from models import CASES, TRANSFORMERS
-from training import Outcome, assert_same_bits, train
+
+from tests.support.models import CASES, TRANSFORMERS
+from tests.support.training import Outcome, assert_same_bits, train
 
 ALL = CASES | TRANSFORMERS
 

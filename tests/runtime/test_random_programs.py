@@ -2,9 +2,9 @@
 
 import torch
 from hypothesis import given, strategies
-from random_tensors import programs, run, same
 
 import remint
+from tests.support.random_tensors import programs, run, same
 
 # Costs do not come from the clock: the same example does the same every time.
 COSTS = [1e-6] * 10_000

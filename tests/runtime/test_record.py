@@ -11,14 +11,14 @@ from unittest import mock
 
 import pytest
 import torch
-from models import CASES, TRANSFORMERS
 from torch import nn
-from training import optimizer_for
 
 import remint
-from remint.blocks import BlockLog
+from remint.results.block_log import BlockLog
 from remint.trace import Trace
-from remint.trace_events import CALL, MATERIALIZE, MUTATE
+from remint.trace.events import CALL, MATERIALIZE, MUTATE
+from tests.support.models import CASES, TRANSFORMERS
+from tests.support.training import optimizer_for
 
 ALL = CASES | TRANSFORMERS
 
@@ -98,7 +98,7 @@ def assert_same_blocks(live: BlockLog, simulated: BlockLog) -> None:
 
 
 def drawn(log: BlockLog) -> list[tuple]:
-    with mock.patch("remint.blocks._spread", lambda seconds: seconds):
+    with mock.patch("remint.results.block_log._spread", lambda seconds: seconds):
         found = log.rectangles()
     # Scratch goes while its op runs, or, of an output that nobody needs again, right after it.
     return sorted(

@@ -86,7 +86,7 @@ def test_events_are_counted_by_their_kind() -> None:
     run = remint.simulate(TRACE, budget="50%", events=True)
     assert run.events is not None
     kinds = [event[0] for event in run.events]
-    num_constants = int((TRACE.kinds == remint.trace.CONSTANT).sum())
+    num_constants = int((TRACE.kinds == remint.trace.events.CONSTANT).sum())
     assert kinds.count("C") == run.num_ops + num_constants
     assert kinds.count("R") == run.num_rematerializations
     assert kinds.count("E") == run.num_evictions

@@ -14,7 +14,7 @@ import pytest
 import remint
 from remint import generators
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
+from remint.trace.builder import TraceBuilder
 
 
 def total_ops(n: int, policy: str, deallocation: str) -> int:

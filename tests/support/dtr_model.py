@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from remint.trace import Trace
-from remint.trace_events import Call, Constant, Mutate, Release, View
+from remint.trace.events import Call, Constant, Mutate, Release, View
 
 POLICIES = ("dtr", "dtr-eq", "dtr-local", "lru", "size", "msps")
 

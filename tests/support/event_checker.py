@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from remint.trace import Trace
-from remint.trace_events import Call, Constant, Mutate, Release, View
+from remint.trace.events import Call, Constant, Mutate, Release, View
 
 
 @dataclass(eq=False)

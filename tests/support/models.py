@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 from torch.nn import functional
-from training import Case
+
+from tests.support.training import Case
 
 
 def mlp() -> Case:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
+from remint.trace.builder import TraceBuilder
 
 
 def random_program(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from remint.capture.allocations import peak_bytes
+from remint.capture.profiled_peak import peak_bytes
 
 
 @dataclass

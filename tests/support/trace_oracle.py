@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remint.trace import Trace
-from remint.trace_events import Call, Constant, Mutate, Release, View
+from remint.trace.events import Call, Constant, Mutate, Release, View
 
 
 @dataclass(frozen=True)

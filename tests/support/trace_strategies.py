@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_events import Request
+from remint.trace.builder import TraceBuilder
+from remint.trace.events import Request
 
 NAMES = st.sampled_from(["conv", "relu_", "t", 'naïve \n"quoted"'])
 SOURCES = st.none() | st.sampled_from(["net.py:12", "net.py:13", "C:\\net.py:1"])

@@ -10,10 +10,10 @@ import pytest
 
 from remint.errors import TraceError
 from remint.trace import Trace
-from remint.trace_events import Call, Constant, Event, Mark, Mutate, Release, View
-from trace_oracle import trace_facts
+from remint.trace.events import Call, Constant, Event, Mark, Mutate, Release, View
+from tests.support.trace_oracle import trace_facts
 
-DTR = Path(__file__).parents[2] / "shared" / "dtr"
+DTR = Path(__file__).parents[3] / "shared" / "dtr"
 published = pytest.mark.skipif(not DTR.is_dir(), reason=f"DTR's published logs are not in {DTR}")
 MODELS = ["resnet32", "unet", "transformer", "lstm"]
 

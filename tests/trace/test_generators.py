@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import remint.generators
+import remint.trace.generators
 from remint.generators import chain, random_dag, residual, rnn, tree, unet
 from remint.trace import Trace
-from remint.trace_events import Call, Constant, Event, Mark, Mutate, Release, View
-from trace_oracle import trace_facts
+from remint.trace.events import Call, Constant, Event, Mark, Mutate, Release, View
+from tests.support.trace_oracle import trace_facts
 
 GENERATORS: list[Callable[..., Trace]] = [chain, residual, unet, tree, rnn, random_dag]
 NETWORKS = [generator for generator in GENERATORS if generator is not chain]
@@ -228,4 +229,4 @@ def test_random_dags(n: int, seed: int) -> None:
 
 
 def test_doctests() -> None:
-    assert doctest.testmod(remint.generators).failed == 0
+    assert doctest.testmod(remint.trace.generators).failed == 0

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import remint.trace
-import remint.trace_file
+import remint.trace.files
+import remint.trace.trace
 from remint.errors import TraceError
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_events import Call, Constant, Mark, Mutate, Release, View
-from trace_oracle import trace_facts
-from trace_strategies import traces
+from remint.trace.builder import TraceBuilder
+from remint.trace.events import Call, Constant, Mark, Mutate, Release, View
+from tests.support.trace_oracle import trace_facts
+from tests.support.trace_strategies import traces
 
 
 def small() -> Trace:
@@ -321,7 +321,7 @@ def test_file_is_as_documented(tmp_path: Path) -> None:
     path = tmp_path / "step.trace"
     small().save(path)
     assert path.read_text() == LINES
-    document = str(remint.trace_file.__doc__)
+    document = str(remint.trace.files.__doc__)
     path.write_text("\n".join(line.strip() for line in document.splitlines() if line.startswith("    {")))
     assert len(Trace.load(path)) == 8
 
@@ -534,6 +534,6 @@ def test_facts_by_hand() -> None:
     assert (trace.peak_bytes, trace.min_budget_bytes, trace.constant_bytes) == (133, 133, 100)
 
 
-@pytest.mark.parametrize("module", [remint.trace, remint.trace_file])
+@pytest.mark.parametrize("module", [remint.trace.trace, remint.trace.files])
 def test_doctests(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

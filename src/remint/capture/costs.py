@@ -18,8 +18,8 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from remint.capture.joint import Joint
-from remint.online.budget import budget
+from remint.capture.joint_graph import Joint
+from remint.runtime.budget import budget
 
 # A node with what it is called with.
 Call = tuple[fx.Node, Any, Any]

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from remint.capture.costs import Cost
-from remint.capture.joint import Joint
+from remint.capture.joint_graph import Joint
 from remint.graph import Graph, Op
 
 

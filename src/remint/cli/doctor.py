@@ -77,12 +77,12 @@ def _simulate() -> str:
 
 
 def _runtime() -> str:
-    from remint.online import _extension
+    from remint import torch_extension
 
-    return f"remint._torch, built for torch {_extension.load().torch_version}"
+    return f"remint._torch, built for torch {torch_extension.load().torch_version}"
 
 
 def _budget() -> str:
-    from remint.online.self_test import self_test
+    from remint.runtime.self_test import self_test
 
     return self_test()

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from remint.cli_output import EXAMPLES, add_json, write_json
-from remint.fitting import Attempt, search
+from remint.cli.output import EXAMPLES, add_json, write_json
+from remint.results.largest_fit import Attempt, search
 
 _FIT = """\
 examples:

@@ -1,4 +1,4 @@
-"""The command line. Commands are in the files cli_*.py, by what they work on."""
+"""The command line. Each file of this folder has the commands of one group."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from remint import cli_fit, cli_plan, cli_report, cli_run, cli_simulate
-from remint.cli_output import EXAMPLES
+from remint.cli import fit, plan, report, run, simulate
+from remint.cli.output import EXAMPLES
 from remint.errors import BudgetError
 
 _EXAMPLES = """\
@@ -51,9 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         **EXAMPLES,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    cli_run.add_commands(commands)
-    cli_fit.add_commands(commands)
-    cli_plan.add_commands(commands)
-    cli_simulate.add_commands(commands)
-    cli_report.add_commands(commands)
+    run.add_commands(commands)
+    fit.add_commands(commands)
+    plan.add_commands(commands)
+    simulate.add_commands(commands)
+    report.add_commands(commands)
     return parser

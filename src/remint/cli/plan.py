@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remint.cli_output import EXAMPLES, add_json, write_json
+from remint.cli.output import EXAMPLES, add_json, write_json
 from remint.errors import BudgetError
 from remint.graph import Graph
-from remint.plan import Plan, verify
+from remint.graph.plan import Plan, verify
 from remint.planners import PLANNERS, Progress, plan
 from remint.units import format_bytes, format_seconds, parse_budget
 

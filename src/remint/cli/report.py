@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from remint.cli_output import EXAMPLES, add_json, write_json
+from remint.cli.output import EXAMPLES, add_json, write_json
 
 _REPORT = """\
 examples:
@@ -61,7 +61,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _report(args: argparse.Namespace) -> int:
     from remint.report import write
     from remint.report.files import load_items
-    from remint.run import Run
+    from remint.results.run import Run
 
     items = load_items(args.files, budget=args.budget, policies=args.policy.split(","))
     write(args.output, items, title=args.title)
@@ -74,7 +74,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from remint.doctor import examine
+    from remint.cli.doctor import examine
 
     findings = examine()
     if args.json is not None:

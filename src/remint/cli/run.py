@@ -7,7 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from remint.cli_output import EXAMPLES, add_json, write_json
+from remint.cli.output import EXAMPLES, add_json, write_json
 from remint.units import format_bytes, format_seconds
 
 _RUN = """\
@@ -73,7 +73,7 @@ def _add_script(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Run `options.script` in a budget; return its exit code."""
-    from remint.online.budget import budget
+    from remint.runtime.budget import budget
 
     _check_script(options)
     timeline = bool(options.report or options.json)
@@ -100,7 +100,7 @@ def run_command(options: argparse.Namespace) -> int:
 
 def record_command(options: argparse.Namespace) -> int:
     """Run `options.script` and write its trace; return its exit code."""
-    from remint.online.recording import record
+    from remint.runtime.recording import record
 
     _check_script(options)
     with record(costs=options.costs, source_lines=options.source_lines) as recording:

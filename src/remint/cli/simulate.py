@@ -10,8 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from remint.cli_output import EXAMPLES, add_json, write_json
-from remint.simulator import Sweep, policy_names, sweep
+from remint.cli.output import EXAMPLES, add_json, write_json
+from remint.results import Sweep
+from remint.simulator import policy_names, sweep
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
 
@@ -122,7 +123,7 @@ def _simulate(args: argparse.Namespace) -> int:
         max_slowdown=args.max_slowdown if args.max_slowdown > 0 else math.nan,
     )
     if args.planner:
-        from remint.planner_sweep import sweep_planners
+        from remint.planners.sweep import sweep_planners
 
         rows = Sweep([*rows, *sweep_planners(traces, args.planner.split(","), budgets, time_limit=args.time_limit)])
     if args.csv == "-":

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from remint.executor.compilation import Compilation
-from remint.executor.options import Options
+from remint.compiled.compilation import Compilation
+from remint.compiled.options import Options
 
 # torch.compile hands over the same dict with each graph of a model. Its identity tells which graphs belong together;
 # the dict is kept here so that no other can have it.

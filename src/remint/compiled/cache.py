@@ -19,7 +19,7 @@ import torch
 
 from remint.capture.costs import Cost
 from remint.graph import Graph
-from remint.plan import Plan, verify
+from remint.graph.plan import Plan, verify
 
 # Raise it when planners or the meaning of a graph change.
 VERSION = 2

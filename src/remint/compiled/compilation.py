@@ -17,14 +17,14 @@ import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from remint.compiled.cache import Cache
+from remint.compiled.joint_split import ALONE, Around, kept_bytes
+from remint.compiled.options import Options
+from remint.compiled.planned_graph import PlannedGraph
+from remint.compiled.planning import plan_graph
 from remint.errors import BudgetError
-from remint.executor.cache import Cache
-from remint.executor.options import Options
-from remint.executor.planned_graph import PlannedGraph
-from remint.executor.planning import plan_graph
-from remint.executor.training import ALONE, Around, kept_bytes
 from remint.graph import Graph
-from remint.plan import Plan
+from remint.graph.plan import Plan
 from remint.units import parse_budget
 
 # Before what follows a break is known: the part of the budget that is left to it, the first that can be done, and how

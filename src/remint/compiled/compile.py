@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar, cast
 
 import torch
 
-from remint.executor.compilation import Compilation
-from remint.executor.options import Options
-from remint.plan import Plan
+from remint.compiled.compilation import Compilation
+from remint.compiled.options import Options
+from remint.graph.plan import Plan
 from remint.units import format_bytes, format_seconds
 
 M = TypeVar("M", bound=Callable[..., Any])

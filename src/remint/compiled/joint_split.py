@@ -20,11 +20,11 @@ from torch import fx
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 
 from remint.capture.costs import Cost
-from remint.capture.joint import Joint
+from remint.capture.joint_graph import Joint
 from remint.capture.storages import Storages, find_storages, outputs_of, repeatable
-from remint.executor import rng
+from remint.compiled import random_numbers
 from remint.graph import Graph, Op
-from remint.plan import Free, Plan
+from remint.graph.plan import Free, Plan
 
 # Names that no fx node can have.
 TURN = "end of the forward"
@@ -129,10 +129,10 @@ class Training:
                 outputs = outputs_of(node, self.storages, costs[name]) or {name: 0}
                 again = self._repeats(node, written) and whole.isdisjoint(outputs)
                 inputs = self.storages.read[name]
-                if again and rng.draws(node):
+                if again and random_numbers.draws(node):
                     inputs = (*inputs, state_of(name))
-                    nbytes = rng.take(rng.device_of(node)).nbytes
-                    found.append(Op(state_of(name), rng.SECONDS, (), {state_of(name): nbytes}, False))
+                    nbytes = random_numbers.take(random_numbers.device_of(node)).nbytes
+                    found.append(Op(state_of(name), random_numbers.SECONDS, (), {state_of(name): nbytes}, False))
                 found.append(Op(name, costs[name].seconds, inputs, outputs, again, self.joint.sources.get(name, "")))
             return found
 
@@ -172,7 +172,7 @@ class Training:
             return False
         if target.namespace in ("_c10d_functional", "c10d"):
             return False  # every rank would have to run it again at the same time
-        if rng.draws(node) and not self.replays_rng:
+        if random_numbers.draws(node) and not self.replays_rng:
             return False
         # The running statistics that a batch norm reads matter only to those that it makes, which are written back
         # once; its backward takes them, but reads them only in evaluation.

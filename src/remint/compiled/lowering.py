@@ -18,9 +18,9 @@ from torch import fx
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import detect_fake_mode
 
-from remint.executor import rng
-from remint.executor.training import TURN, Training, is_tangent, state_of
-from remint.plan import Plan
+from remint.compiled import random_numbers
+from remint.compiled.joint_split import TURN, Training, is_tangent, state_of
+from remint.graph.plan import Plan
 
 
 def lower(training: Training, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]:
@@ -125,11 +125,11 @@ class _Writer:
         return fx._lazy_graph_module._make_graph_module(self.training.joint.module, self.graph)
 
     def _op(self, node: fx.Node) -> None:
-        if node.name in self.seen and rng.draws(node):
+        if node.name in self.seen and random_numbers.draws(node):
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._get)
             state = self._get(state_of(node.name))
             arguments: Any = (state, node.target, *args)
-            placed = self.graph.call_function(rng.replay, arguments, kwargs)
+            placed = self.graph.call_function(random_numbers.replay, arguments, kwargs)
             placed.meta = dict(node.meta)
         else:
             placed = self.graph.node_copy(node, self._get)
@@ -139,12 +139,12 @@ class _Writer:
 
     def _state(self, name: str) -> None:
         node = self.joint[name.removesuffix(".state")]
-        device = rng.device_of(node)
-        placed = self.graph.call_function(rng.take, (device,))
+        device = random_numbers.device_of(node)
+        placed = self.graph.call_function(random_numbers.take, (device,))
         mode = detect_fake_mode(self.training.joint.inputs)
         assert mode is not None
         with mode:
-            placed.meta["val"] = torch.empty(rng.take(device).shape, dtype=torch.uint8)
+            placed.meta["val"] = torch.empty(random_numbers.take(device).shape, dtype=torch.uint8)
         self.latest[name] = placed
 
     def _forget(self, node: fx.Node) -> None:

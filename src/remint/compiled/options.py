@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from remint.executor.failures import OptionError
+from remint.compiled.errors import OptionError
 from remint.planners import PLANNERS
 from remint.units import parse_budget
 

@@ -12,14 +12,14 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remint.capture.costs import Cost, estimate, measure
-from remint.executor import inductor
-from remint.executor.lower import lower
-from remint.executor.training import Around, Training, kept_bytes
+from remint.compiled import inductor
+from remint.compiled.joint_split import Around, Training, kept_bytes
+from remint.compiled.lowering import lower
 from remint.graph import Graph
-from remint.plan import Plan
+from remint.graph.plan import Plan
 
 if TYPE_CHECKING:
-    from remint.executor.compilation import Compilation
+    from remint.compiled.compilation import Compilation
 
 
 class PlannedGraph:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import FrameType
 
 from remint import planners
+from remint.compiled.cache import Cache
+from remint.compiled.errors import PlanError
+from remint.compiled.options import Options
 from remint.errors import BudgetError
-from remint.executor.cache import Cache
-from remint.executor.failures import PlanError
-from remint.executor.options import Options
 from remint.graph import Graph
-from remint.plan import Plan
+from remint.graph.plan import Plan
 from remint.planners import Progress
 from remint.units import format_bytes
 

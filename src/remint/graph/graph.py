@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from remint.file_format import check_format
+
 if TYPE_CHECKING:
     from remint.trace import Trace
 
@@ -138,7 +140,7 @@ class Graph:
     @cached_property
     def min_budget_bytes(self) -> int:
         """A lower bound for any schedule, whatever its order: what making the inputs of some op takes."""
-        from remint.problem import least_budget
+        from remint.graph.numbered import least_budget
 
         return least_budget(self)
 
@@ -191,7 +193,7 @@ class Graph:
     @classmethod
     def from_trace(cls, trace: Trace) -> Graph:
         """Make a graph of a recorded or DTR trace."""
-        from remint.graph_trace import graph_from_trace
+        from remint.graph.trace_conversion import graph_from_trace
 
         return graph_from_trace(trace)
 
@@ -203,18 +205,6 @@ class Graph:
     def load(cls, path: str | Path) -> Graph:
         """Read a graph from a JSON file."""
         return cls.from_json(json.loads(Path(path).read_text()))
-
-
-def check_format(data: Mapping[str, Any], name: str, version: int) -> None:
-    """Raise unless `data` says that it is `name` of a version this code reads."""
-    if not isinstance(data, Mapping) or data.get("format") != name:
-        found = data.get("format") if isinstance(data, Mapping) else type(data).__name__
-        raise ValueError(f"not a {name} file: its format is {found!r}")
-    if data.get("version") != version:
-        raise ValueError(
-            f"this {name} file has version {data.get('version')!r}, this remint reads version {version}: "
-            "write it again with this remint"
-        )
 
 
 def _check_bytes(what: str, nbytes: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from remint._core import LeastMemory, SearchProblem
-from remint.graph import Graph
+from remint.graph.graph import Graph
 
 # How far the bound on memory looks back: sets of values per op, and ops.
 SETS, OPS = 400, 64

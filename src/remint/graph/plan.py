@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from remint.errors import BudgetError
-from remint.graph import Graph, check_format
+from remint.file_format import check_format
+from remint.graph.graph import Graph
 from remint.units import format_bytes, format_seconds, parse_budget
 
 VERSION = 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remint.graph import Graph, Op
+from remint.graph.graph import Graph, Op
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_events import Call, Constant, Mutate, View
+from remint.trace.builder import TraceBuilder
+from remint.trace.events import Call, Constant, Mutate, View
 
 
 def graph_from_trace(trace: Trace) -> Graph:

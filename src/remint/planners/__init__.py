@@ -9,20 +9,20 @@ from types import MappingProxyType
 
 from remint.errors import BudgetError
 from remint.graph import Graph
-from remint.plan import Plan
-from remint.planners.auto import auto
-from remint.planners.base import Infeasible, Planner, Progress, Task
-from remint.planners.baselines import drop, keep
-from remint.planners.chain import chain
-from remint.planners.checkmate import checkmate
-from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt, chen_sqrt_ap
-from remint.planners.demand import demand, least_peak
-from remint.planners.dtr import dtr
-from remint.planners.griewank import griewank, griewank_ap
-from remint.planners.interval import interval
-from remint.planners.rounding import rounding, rounding_repair
-from remint.planners.search import search
-from remint.problem import Problem
+from remint.graph.numbered import Problem
+from remint.graph.plan import Plan
+from remint.planners.contract import Infeasible, Planner, Progress, Task
+from remint.planners.methods.auto import auto
+from remint.planners.methods.chain import chain
+from remint.planners.methods.checkmate import checkmate
+from remint.planners.methods.chen import chen_greedy, chen_greedy_ap, chen_sqrt, chen_sqrt_ap
+from remint.planners.methods.demand import demand, least_peak
+from remint.planners.methods.dtr import dtr
+from remint.planners.methods.griewank import griewank, griewank_ap
+from remint.planners.methods.interval import interval
+from remint.planners.methods.keep_and_drop import drop, keep
+from remint.planners.methods.rounding import rounding, rounding_repair
+from remint.planners.methods.search import search
 from remint.units import format_bytes, parse_budget
 
 __all__ = ["PLANNERS", "Progress", "frontier", "plan"]

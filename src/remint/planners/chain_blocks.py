@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from remint.planners.base import Infeasible
-from remint.planners.chen import articulation_points
-from remint.problem import Problem
+from remint.graph.numbered import Problem
+from remint.planners.contract import Infeasible
+from remint.planners.methods.chen import articulation_points
 
 
 @dataclass(frozen=True)

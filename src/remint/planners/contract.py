@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from remint.graph import Graph
-from remint.problem import Problem
+from remint.graph.numbered import Problem
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import math
 import time
 
 from remint._core import cut_bound
-from remint.planners.base import Task
+from remint.planners.contract import Task
 from remint.planners.decisions import Decision
 
 STAGES = 64  # those at which most is held when nothing is let go

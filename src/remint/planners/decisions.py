@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from remint._core import Search
-from remint.problem import Problem
+from remint.graph.numbered import Problem
 
 Decision = tuple[bool, int, int]
 

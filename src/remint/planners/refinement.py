@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from remint._core import Search
-from remint.planners.base import Task
+from remint.planners.contract import Task
 from remint.planners.decisions import Decision, decisions_of_sequence
-from remint.planners.program import Program
-from remint.planners.solvers import solve, solve_by_clauses
+from remint.planners.solvers.integer_program import Program
+from remint.planners.solvers.solve import solve, solve_by_clauses
 
 MOST_CUTS = 3
 ROUND_SECONDS, FIRST_ROUND_PART, ROUND_PART = 2.0, 0.12, 0.25

@@ -6,7 +6,7 @@ make the same bytes, and so do their neighbours, and the neighbours of these.
 
 from __future__ import annotations
 
-from remint.problem import Problem
+from remint.graph.numbered import Problem
 
 
 def twins(problem: Problem, rounds: int = 3) -> list[int]:

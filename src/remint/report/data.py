@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from remint.plan import Compute, Plan
-from remint.run import Again, Run, split_source
-from remint.simulator import Sweep
+from remint.graph.plan import Compute, Plan
+from remint.results import Sweep
+from remint.results.run import Again, Run, split_source
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
 

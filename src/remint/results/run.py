@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from remint.blocks import BlockLog
-from remint.graph import check_format
+from remint.file_format import check_format
+from remint.results.block_log import BlockLog
 from remint.units import format_bytes, format_seconds
 
 VERSION = 1

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
+from remint import torch_extension
 from remint.errors import BudgetError
-from remint.online import _extension, escapes, module_paths
-from remint.online.live_run import LiveRun
+from remint.runtime.live_run import LiveRun
+from remint.runtime.patches import module_paths, tensor_methods
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
-from remint.trace_events import CALL, FRESH, MUTATE, ONCE
+from remint.trace.events import CALL, FRESH, MUTATE, ONCE
 from remint.units import parse_budget
 
 if TYPE_CHECKING:
@@ -113,10 +114,10 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self._open = threading.local()
 
     def __enter__(self) -> LiveRun:
-        session: _torch.Session = _extension.load().Session(**self._options)
+        session: _torch.Session = torch_extension.load().Session(**self._options)
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
-        escapes.watch()
+        tensor_methods.watch()
         if self._options["source_lines"]:
             module_paths.watch()
         run = LiveRun(session, policy=self._policy)
@@ -131,7 +132,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     ) -> None:
         session, run = self._open.runs.pop()
         session.leave()
-        escapes.unwatch()
+        tensor_methods.unwatch()
         if self._options["source_lines"]:
             module_paths.unwatch()
         run._failed(error)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from remint.errors import BudgetError
-from remint.fitting import Attempt, Fit, search
-from remint.online.budget import budget as open_budget
+from remint.results.largest_fit import Attempt, Fit, search
+from remint.runtime.budget import budget as open_budget
 
 
 def fit(

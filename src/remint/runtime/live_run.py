@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remint.blocks import BlockLog, Label
-from remint.run import Again, Rematerialized, Run, Timeline
+from remint.results.block_log import BlockLog, Label
+from remint.results.run import Again, Rematerialized, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from remint.online import _extension, escapes, module_paths
+from remint import torch_extension
+from remint.runtime.patches import module_paths, tensor_methods
 from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_events import (
+from remint.trace.builder import TraceBuilder
+from remint.trace.events import (
     CALL,
     CONSTANT,
     FIX,
@@ -87,7 +88,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
     def __enter__(self) -> Recording:
         # As much as the machine has: nothing is evicted. Pages that nobody uses cost nothing.
         everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        session: _torch.Session = _extension.load().Session(
+        session: _torch.Session = torch_extension.load().Session(
             budget=everything,
             policy="lru",
             partition=False,
@@ -103,7 +104,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
             source_lines=self._source_lines,
             check=False,
         )
-        escapes.watch()
+        tensor_methods.watch()
         if self._source_lines:
             module_paths.watch()
         recording = Recording()
@@ -116,7 +117,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
     ) -> None:
         session, recording = self._open.pop()
         session.leave()
-        escapes.unwatch()
+        tensor_methods.unwatch()
         if self._source_lines:
             module_paths.unwatch()
         # First the end: what died in the last op is let go of only then.

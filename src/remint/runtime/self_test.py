@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from remint.online.budget import budget
+from remint.runtime.budget import budget
 from remint.units import format_bytes
 
 

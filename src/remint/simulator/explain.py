@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from remint.blocks import BlockLog, Columns, Label
-from remint.run import Again
+from remint.results.block_log import BlockLog, Columns, Label
+from remint.results.run import Again
 from remint.trace import Trace
 
 

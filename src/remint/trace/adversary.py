@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from remint import _core
-from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
+from remint.trace.builder import TraceBuilder
+from remint.trace.trace import Trace
 
 
 def adversary(n: int, *, policy: str = "dtr-eq", width: int = 8, seed: int = 0) -> Trace:

@@ -11,8 +11,7 @@ from typing import NoReturn
 import numpy as np
 
 from remint.errors import TraceError
-from remint.trace import Trace
-from remint.trace_events import (
+from remint.trace.events import (
     CALL,
     CONSTANT,
     FIX,
@@ -43,6 +42,7 @@ from remint.trace_events import (
     check_seconds,
     mark_outputs,
 )
+from remint.trace.trace import Trace
 
 
 class TraceBuilder:

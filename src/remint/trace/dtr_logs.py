@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from remint.errors import TraceError
-from remint.trace import Path, Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_file import lines
+from remint.trace.builder import TraceBuilder
+from remint.trace.files import lines
+from remint.trace.trace import Path, Trace
 
 
 def read(path: Path, *, releases: bool = True) -> Trace:

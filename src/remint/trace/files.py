@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from remint.errors import TraceError
-from remint.trace import Path, Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_events import Call, Constant, Event, Mark, Materialize, Mutate, Pin, Release, View
+from remint.trace.builder import TraceBuilder
+from remint.trace.events import Call, Constant, Event, Mark, Materialize, Mutate, Pin, Release, View
+from remint.trace.trace import Path, Trace
 
 FORMAT = "remint-trace"
 VERSION = 2

@@ -15,10 +15,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from remint.simulator.adversary import adversary
-from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from remint.training_tape import TrainingTape
+from remint.trace.adversary import adversary
+from remint.trace.builder import TraceBuilder
+from remint.trace.trace import Trace
+from remint.trace.training_step import TrainingTape
 
 __all__ = ["adversary", "chain", "random_dag", "residual", "rnn", "tree", "unet"]
 

@@ -1,6 +1,6 @@
 """Traces: what a program asked for, as a stream of events over numbered tensors.
 
-A trace is what the engine replays. The events are those of `remint.trace_events`; a `Trace` keeps them as
+A trace is what the engine replays. The events are those of `remint.trace.events`; a `Trace` keeps them as
 columns (one array per field), which the engine reads in place, and `Trace.events` gives them back one by one.
 `remint.trace_builder` makes them.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remint import _core
-from remint.trace_events import (
+from remint.trace.events import (
     CALL,
     CONSTANT,
     FIX,
@@ -74,13 +74,13 @@ class Trace:
     args: npt.NDArray[np.int32]
     """Arguments of ops; the tensor of a release, a pin or a materialization."""
     effects: npt.NDArray[np.uint8]
-    """Per argument: 0, `SIDE_EFFECT` or `OVERWRITES` of `remint.trace_events`."""
+    """Per argument: 0, `SIDE_EFFECT` or `OVERWRITES` of `remint.trace.events`."""
     out_offsets: npt.NDArray[np.int64]
     nbytes: npt.NDArray[np.int64]
     """Per tensor: its fresh bytes, 0 for a view; if it was made in place, the bytes of its storage."""
     aliases: npt.NDArray[np.int32]
     """Per tensor: the argument of its op whose storage it shares, or whose next value it is; or, if there is none,
-    `FRESH`, `ONCE`, `KEPT` or `ELSEWHERE` of `remint.trace_events`, all negative."""
+    `FRESH`, `ONCE`, `KEPT` or `ELSEWHERE` of `remint.trace.events`, all negative."""
     name_ids: npt.NDArray[np.int32]
     """Per event: index into `names`; -1 for what has no name."""
     names: tuple[str, ...]
@@ -233,15 +233,15 @@ class Trace:
         return tuple(requests)
 
     def save(self, path: Path) -> None:
-        """Write the trace as JSON lines (see `remint.trace_file`); compressed if `path` ends in `.gz`."""
-        from remint.trace_file import write
+        """Write the trace as JSON lines (see `remint.trace.files`); compressed if `path` ends in `.gz`."""
+        from remint.trace.files import write
 
         write(self, path)
 
     @classmethod
     def load(cls, path: Path) -> Trace:
         """Read what `save` wrote; a `TraceError` names the line of a bad file."""
-        from remint.trace_file import read
+        from remint.trace.files import read
 
         return read(path)
 
@@ -251,7 +251,7 @@ class Trace:
 
         Without `releases` no tensor is ever released; what is held at the end stays the same.
         """
-        from remint.dtr_log import read
+        from remint.trace.dtr_logs import read
 
         return read(path, releases=releases)
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
-from remint.trace_events import Call, Constant, Mark, Materialize, Mutate, Pin, Release, View
+from remint.trace.builder import TraceBuilder
+from remint.trace.events import Call, Constant, Mark, Materialize, Mutate, Pin, Release, View
+from remint.trace.trace import Trace
 
 # How gradients go back through an op: by an op of its own, as views of the gradient of its one output, or
 # unchanged, when all its inputs get that same gradient (addition).

@@ -14,18 +14,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from remint._core import Search
-from remint.planners import solvers
-from remint.planners.base import Infeasible, Outcome, Planner, Task
-from remint.planners.baselines import drop, keep
-from remint.planners.chain import chain
-from remint.planners.chen import chen_greedy, chen_greedy_ap, chen_sqrt
-from remint.planners.cut import best_cut
+from remint.planners.contract import Infeasible, Outcome, Planner, Task
+from remint.planners.cut_bound import best_cut
 from remint.planners.decisions import Decision, sequence_of_decisions, staged
-from remint.planners.demand import demand
-from remint.planners.dtr import dtr
-from remint.planners.griewank import griewank, griewank_ap
-from remint.planners.refine import refine
-from remint.planners.search import START_SECONDS_PER_OP, run, start
+from remint.planners.methods.chain import chain
+from remint.planners.methods.chen import chen_greedy, chen_greedy_ap, chen_sqrt
+from remint.planners.methods.demand import demand
+from remint.planners.methods.dtr import dtr
+from remint.planners.methods.griewank import griewank, griewank_ap
+from remint.planners.methods.keep_and_drop import drop, keep
+from remint.planners.methods.search import START_SECONDS_PER_OP, run, start
+from remint.planners.refinement import refine
+from remint.planners.solvers import solve as solvers
 
 GAP = 1e-3
 ROUND, ROUND_PER_OP = 60_000, 2000

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
-from remint.planners.blocks import Block, find_blocks
-from remint.planners.search import tidy
+from remint.graph.plan import Plan
+from remint.planners.chain_blocks import Block, find_blocks
+from remint.planners.contract import Infeasible, Outcome, Task
+from remint.planners.methods.search import tidy
 
 STEPS = 400
 # The programme counts a block's input until its backward part is done, needed or not: schedules for somewhat

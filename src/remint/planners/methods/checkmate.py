@@ -12,12 +12,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
-from remint.planners.demand import first_schedule
-from remint.planners.program import Program, all_stages
-from remint.planners.search import finish, run, start
-from remint.planners.solvers import solve
+from remint.graph.plan import Plan
+from remint.planners.contract import Infeasible, Outcome, Task
+from remint.planners.methods.demand import first_schedule
+from remint.planners.methods.search import finish, run, start
+from remint.planners.solvers.integer_program import Program, all_stages
+from remint.planners.solvers.solve import solve
 
 MOST_OPS = 400
 SEARCH_MOVES, SEARCH_MOVES_PER_OP = 100_000, 1000

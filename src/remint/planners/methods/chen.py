@@ -15,9 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from remint._core import Search
-from remint.planners.base import Infeasible, Outcome, Task
+from remint.graph.numbered import Problem
+from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import Decision, drop_unless
-from remint.problem import Problem
 
 SWEEP = 40
 

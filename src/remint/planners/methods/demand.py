@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
+from remint.graph.plan import Plan
+from remint.planners.contract import Infeasible, Outcome, Task
 
 EFFORT = 2000
 PATIENCE = (1.5, 2.0, 1.0, 0.7, 3.0)  # how much less a value is worth the longer it waits

@@ -8,9 +8,9 @@ leave the class of the other planners.
 
 from __future__ import annotations
 
-from remint.graph_trace import trace_from_graph
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
+from remint.graph.plan import Plan
+from remint.graph.trace_conversion import trace_from_graph
+from remint.planners.contract import Infeasible, Outcome, Task
 
 POLICIES = ("dtr-eq", "dtr", "dtr-local")
 SLOWDOWN = 20.0

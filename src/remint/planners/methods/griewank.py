@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
-from remint.planners.chen import articulation_points
+from remint.graph.numbered import Problem
+from remint.graph.plan import Plan
+from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import sequence_of_kept
-from remint.problem import Problem
+from remint.planners.methods.chen import articulation_points
 
 MOST_STAGES = 1500
 

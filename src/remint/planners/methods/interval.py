@@ -20,11 +20,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
+from remint.graph.plan import Plan
+from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import stages_of
-from remint.planners.demand import first_schedule
-from remint.planners.search import finish, run, start
+from remint.planners.methods.demand import first_schedule
+from remint.planners.methods.search import finish, run, start
 
 HINT_MOVES = 60_000
 MOST_RUNS = 4
@@ -97,7 +97,7 @@ class _Solutions:
 def _solve(request: dict[str, object]) -> _Solutions:
     """Run the worker and collect its solutions."""
     worker = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("interval_worker.py"))],
+        [sys.executable, str(Path(__file__).parents[1] / "solvers" / "interval_worker.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

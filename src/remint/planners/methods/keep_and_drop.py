@@ -7,7 +7,7 @@ again from constants whenever it is read, which is the checkpoint-nothing end of
 
 from __future__ import annotations
 
-from remint.planners.base import Outcome, Task
+from remint.planners.contract import Outcome, Task
 from remint.planners.decisions import sequence_of_kept
 
 

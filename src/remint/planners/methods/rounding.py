@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from remint.plan import Plan
-from remint.planners.base import Infeasible, Outcome, Task
+from remint.graph.plan import Plan
+from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import decisions_of_sequence
-from remint.planners.demand import first_schedule
-from remint.planners.program import Program, all_stages
-from remint.planners.search import finish, run, start
-from remint.planners.solvers import solve
+from remint.planners.methods.demand import first_schedule
+from remint.planners.methods.search import finish, run, start
+from remint.planners.solvers.integer_program import Program, all_stages
+from remint.planners.solvers.solve import solve
 
 ALLOWANCE = 0.9
 THRESHOLDS = (0.5, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9)

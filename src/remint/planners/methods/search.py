@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 
 from remint._core import Search
-from remint.planners.base import Infeasible, Outcome, Task
+from remint.graph.numbered import Problem
+from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import (
     Decision,
     decisions_of_sequence,
@@ -21,9 +22,8 @@ from remint.planners.decisions import (
     sequence_of_decisions,
     staged,
 )
-from remint.planners.demand import first_schedule
-from remint.planners.layers import twins
-from remint.problem import Problem
+from remint.planners.methods.demand import first_schedule
+from remint.planners.repeated_layers import twins
 
 SLICE = 4000
 START_SECONDS_PER_OP = 5e-5  # without that time an engine would begin too late

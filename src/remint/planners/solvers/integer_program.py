@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from remint.graph.numbered import Problem
 from remint.planners.decisions import intervals_of, sequence_of_kept, stages_of
-from remint.problem import Problem
 
 
 @dataclass

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from remint.planners.program import Program
-from remint.planners.workers import Worker
+from remint.planners.solvers.integer_program import Program
+from remint.planners.solvers.worker_process import Worker
 
 WHOLE = 1_000_000  # the largest cost, as CP-SAT counts
 

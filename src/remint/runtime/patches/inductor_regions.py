@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from remint.online import _extension
+from remint import torch_extension
 
 _MODULE = "torch._inductor.output_code"
 # What inductor hands out as compiled code. The second kind does not say what it writes to.
@@ -55,7 +55,7 @@ def _wrap_classes(module: ModuleType) -> None:
 def _wrap(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(self: Any, inputs: Sequence[Any]) -> Any:
-        extension = _extension.load()
+        extension = torch_extension.load()
         if not extension.inside():
             return call(self, inputs)
         written = getattr(self, "mutated_input_idxs", range(len(inputs)))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from remint.online import _extension
+from remint import torch_extension
 
 _lock = threading.Lock()
 _watchers = 0
@@ -61,11 +61,11 @@ def _enter(module: nn.Module, _args: Any) -> None:
     # What is not part of the outermost module was made by it on the way.
     path = _place.names.get(id(module)) or f"{_place.paths[-1]}.{root}"
     _place.paths.append(path)
-    _extension.load().enter_module(path)
+    torch_extension.load().enter_module(path)
 
 
 def _leave(_module: nn.Module, _args: Any, _output: Any) -> None:
     # A budget may have been opened in the middle of a forward.
     if _place.paths:
         _place.paths.pop()
-    _extension.load().enter_module(_place.paths[-1] if _place.paths else "")
+    torch_extension.load().enter_module(_place.paths[-1] if _place.paths else "")

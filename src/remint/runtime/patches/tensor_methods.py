@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from remint.online import _extension, inductor
+from remint import torch_extension
+from remint.runtime.patches import inductor_regions
 
 # On torch.Tensor: these give the address away ...
 _KEEP = (
@@ -43,8 +44,8 @@ def watch() -> None:
         _open += 1
         if _open > 1:
             return
-        inductor.watch()
-        module = _extension.load()
+        inductor_regions.watch()
+        module = torch_extension.load()
         pin = functools.partial(module.pin, asked=False)
         for names, prepare in ((_KEEP, pin), (_READ, module.materialize)):
             for name in names:
@@ -62,7 +63,7 @@ def unwatch() -> None:
         _open -= 1
         if _open > 0:
             return
-        inductor.unwatch()
+        inductor_regions.unwatch()
         for name, method in _before.items():
             if method is _missing:
                 delattr(torch.Tensor, name)
