@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
 from remint.units import parse_budget
-
-if TYPE_CHECKING:
-    from remint import _torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,7 +92,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
         self._policy = policy
         self._costs = costs
-        self._options = {
+        self._options: dict[str, Any] = {
             "budget": budget_bytes,
             "policy": policy,
             "partition": policy == "coop" if partition is None else partition,
@@ -114,7 +111,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self._open = threading.local()
 
     def __enter__(self) -> LiveRun:
-        session: _torch.Session = torch_extension.load().Session(**self._options)
+        session = torch_extension.new_session(**self._options)
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
         tensor_methods.watch()

@@ -88,22 +88,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
     def __enter__(self) -> Recording:
         # As much as the machine has: nothing is evicted. Pages that nobody uses cost nothing.
         everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        session: _torch.Session = torch_extension.load().Session(
-            budget=everything,
-            policy="lru",
-            partition=False,
-            ignore_small=0.0,
-            sample=False,
-            seed=0,
-            chaos=False,
-            spill=True,
-            timeline=False,
-            events=False,
-            blocks=False,
-            record=True,
-            source_lines=self._source_lines,
-            check=False,
-        )
+        session = torch_extension.new_session(everything, spill=True, record=True, source_lines=self._source_lines)
         tensor_methods.watch()
         if self._source_lines:
             module_paths.watch()
