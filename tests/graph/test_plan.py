@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from remint.errors import BudgetError
-from remint.graph import Graph, Op
-from remint.graph.plan import Compute, Free, Plan, verify
+from remint.graph import Compute, Free, Graph, Op, Plan, verify
 from tests.support.planning_graphs import random_graph, unit_chain
 
 F = Op("f", 2, ("c",), {"x": 10})

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remint.errors import BudgetError
-from remint.graph import Graph, Op
-from remint.graph.plan import Plan, verify
+from remint.graph import Graph, Op, Plan, verify
 from remint.planners import PLANNERS, frontier, plan
 from remint.planners.methods.griewank import revolve
 from tests.support.planning_graphs import cheapest, graphs, random_graph, unit_chain

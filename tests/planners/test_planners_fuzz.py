@@ -9,13 +9,12 @@ from fractions import Fraction
 import pytest
 
 from remint.errors import BudgetError
-from remint.graph import Graph, Op
-from remint.graph.numbered import Problem
-from remint.graph.plan import Compute, Plan
+from remint.graph import Compute, Graph, Op, Plan
+from remint.graph.numbered import NumberedGraph
 from remint.planners import PLANNERS, frontier, plan
 from remint.planners.contract import Task
 from remint.planners.cut_bound import best_cut
-from remint.planners.solvers.integer_program import Program
+from remint.planners.solvers.integer_program import IntegerProgram
 from remint.planners.solvers.solve import solve_by_clauses
 from tests.support.planning_graphs import cheapest, random_graph
 
@@ -172,13 +171,13 @@ def test_cuts_and_programs_bound_the_cheapest_schedule(seed):
     graph = random_graph(seed + 1000, 7, 8)
     for budget in budgets(graph)[1:]:
         least = cheapest(graph, budget, any_order=True)
-        task = Task(problem=Problem.of(graph), budget=budget, deadline=time.monotonic() + 5)
-        bound, let_go = best_cut(task)
+        task = Task(numbered=NumberedGraph.of(graph), budget=budget, deadline=time.monotonic() + 5)
+        bound, dropped = best_cut(task)
         assert bound <= (float("inf") if least is None else least + 1e-6)
-        for drop, value, stage in let_go:
+        for drop, value, stage in dropped:
             assert drop
-            assert task.problem.maker[value] < stage
+            assert task.numbered.maker[value] < stage
         n = len(graph.ops)
-        program = Program(task.problem, budget, tuple(sorted({0, n // 2, n})))
+        program = IntegerProgram(task.numbered, budget, tuple(sorted({0, n // 2, n})))
         solution = solve_by_clauses(program, seconds=5)
         assert graph.cost + solution.bound <= (float("inf") if least is None else least + 1e-6)

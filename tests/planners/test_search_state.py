@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from remint._core import Search
-from remint.graph.numbered import Problem
-from remint.graph.plan import Plan
+from remint.graph import Plan
+from remint.graph.numbered import NumberedGraph
 from remint.planners.decisions import decisions_of_sequence, is_staged, sequence_of_decisions
 from remint.planners.repeated_layers import twins
 from tests.support.planning_graphs import random_graph
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.core
 @pytest.mark.parametrize("seed", range(40))
 def test_incremental_simulation_equals_a_fresh_one(seed):
     graph = random_graph(seed, 30, 50)
-    problem = Problem(graph)
+    numbered = NumberedGraph(graph)
     budget = graph.min_budget_bytes + (graph.peak_bytes - graph.min_budget_bytes) // 3
-    search = Search(problem.native, budget, seed, twins(problem))
+    search = Search(numbered.native, budget, seed, twins(numbered))
     for moves in (1, 2, 3, 50, 400, 1500):
         search.run(moves)
         made = Plan.from_sequence(graph, search.sequence)
@@ -27,7 +27,7 @@ def test_incremental_simulation_equals_a_fresh_one(seed):
         assert made.cost == pytest.approx(search.cost)
         assert sum(max(0, m - budget) for m in search.memory) == search.excess
         if search.feasible:
-            best = Plan.from_sequence(graph, sequence_of_decisions(problem, search.best))
+            best = Plan.from_sequence(graph, sequence_of_decisions(numbered, search.best))
             assert best.cost == pytest.approx(search.best_cost)
             assert best.peak_bytes <= budget
 
@@ -35,9 +35,9 @@ def test_incremental_simulation_equals_a_fresh_one(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_decisions_stand_for_their_sequence(seed):
     graph = random_graph(seed, 25, 40)
-    problem = Problem(graph)
-    search = Search(problem.native, graph.min_budget_bytes, seed, [])
+    numbered = NumberedGraph(graph)
+    search = Search(numbered.native, graph.min_budget_bytes, seed, [])
     search.run(500)
     sequence = search.sequence
     assert is_staged(sequence)
-    assert sequence_of_decisions(problem, decisions_of_sequence(problem, sequence)) == sequence
+    assert sequence_of_decisions(numbered, decisions_of_sequence(numbered, sequence)) == sequence

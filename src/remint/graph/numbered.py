@@ -1,4 +1,4 @@
-"""Problem: a graph in numbers, for whoever plans it."""
+"""NumberedGraph: a graph in numbers, for whoever plans it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETS, OPS = 400, 64
 
 
 @dataclass(frozen=True)
-class Problem:
+class NumberedGraph:
     """A graph in numbers. Values are numbered in the order in which they are made; constants are left out."""
 
     graph: Graph
@@ -109,14 +109,14 @@ class Problem:
         return LeastMemory(self.native)
 
     @classmethod
-    def of(cls, graph: Graph) -> Problem:
-        """Return the problem of a graph, which is made once."""
-        if "_problem" not in graph.__dict__:
-            graph.__dict__["_problem"] = cls(graph)
-        problem: Problem = graph.__dict__["_problem"]
-        return problem
+    def of(cls, graph: Graph) -> NumberedGraph:
+        """Return the numbered of a graph, which is made once."""
+        if "_numbered" not in graph.__dict__:
+            graph.__dict__["_numbered"] = cls(graph)
+        numbered: NumberedGraph = graph.__dict__["_numbered"]
+        return numbered
 
 
 def least_budget(graph: Graph) -> int:
     """Return bytes below which no schedule of the graph exists, by looking back from the ops that hold most."""
-    return int(Problem.of(graph).least_memory.bound(SETS, OPS))
+    return int(NumberedGraph.of(graph).least_memory.bound(SETS, OPS))

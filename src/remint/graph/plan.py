@@ -1,4 +1,4 @@
-"""Plan: which op runs when and what is freed when; `verify` replays one and knows no planner."""
+"""Plan: which op runs when, and when each value is freed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from remint.errors import BudgetError
 from remint.file_format import check_format
 from remint.graph.graph import Graph
-from remint.units import format_bytes, format_seconds, parse_budget
+from remint.graph.steps import Compute, Free, Step, replay, with_frees
+from remint.units import format_bytes, format_seconds
 
 VERSION = 1
 
@@ -22,23 +22,6 @@ SCHEDULE_CLASS = (
     "ops first run in the graph's order; what is rematerialized between the first runs of two neighbouring "
     "ops runs in the graph's order, each op at most once"
 )
-
-
-@dataclass(frozen=True)
-class Compute:
-    """Run the op with this index."""
-
-    op: int
-
-
-@dataclass(frozen=True)
-class Free:
-    """Drop the bytes of a value."""
-
-    value: str
-
-
-Step = Compute | Free
 
 
 @dataclass(frozen=True)
@@ -64,8 +47,8 @@ class Plan:
         seconds: float = 0.0,
     ) -> Plan:
         """Make a plan of the ops to run, in order, with each value freed as early as it can be."""
-        steps = _steps(graph, sequence)
-        cost, peak = _replay(graph, steps)
+        steps = with_frees(graph, sequence)
+        cost, peak = replay(graph, steps)
         bound = graph.cost if bound is None else max(graph.cost, bound)
         return cls(graph, steps, cost, peak, min(bound, cost), planner, seconds)
 
@@ -176,91 +159,3 @@ class Plan:
     def load(cls, path: str | Path) -> Plan:
         """Read a plan from a JSON file."""
         return cls.from_json(json.loads(Path(path).read_text()))
-
-
-def verify(graph: Graph, plan: Plan, budget: int | float | str | None = None) -> None:
-    """Replay `plan` on `graph` and raise unless it is right and, where one is given, inside the budget.
-
-    Checked: every op runs, once if it must not run twice; every read finds its value; every freed value is
-    resident and no constant; the outputs are resident at the end; the peak, counted at each op before
-    anything is freed, and the cost are what the plan says.
-    """
-    cost, peak = _replay(graph, plan.steps)
-    if not math.isclose(cost, plan.cost, rel_tol=1e-9, abs_tol=1e-15):
-        raise ValueError(f"the plan says it costs {plan.cost!r} s, its steps cost {cost!r} s")
-    if peak != plan.peak_bytes:
-        raise ValueError(f"the plan says its peak is {plan.peak_bytes} B, its steps peak at {peak} B")
-    if plan.bound > cost * (1 + 1e-9):
-        raise ValueError(f"the plan's bound of {plan.bound!r} s is above its cost of {cost!r} s")
-    if budget is not None:
-        budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
-        if peak > budget_bytes:
-            raise BudgetError(
-                f"the plan peaks at {format_bytes(peak)}, which is {peak - budget_bytes} B above the budget "
-                f"of {format_bytes(budget_bytes)}: plan again for this budget",
-                min_budget_bytes=graph.min_budget_bytes,
-                known_budget_bytes=peak,
-            )
-
-
-def _replay(graph: Graph, steps: Sequence[Step]) -> tuple[float, int]:
-    resident: dict[str, int] = dict(graph.constants)
-    now = peak = sum(resident.values())
-    runs = [0] * len(graph.ops)
-    for position, step in enumerate(steps):
-        if isinstance(step, Free):
-            if step.value in graph.constants:
-                raise ValueError(f"step {position} frees the constant {step.value!r}: constants stay resident")
-            if step.value not in resident:
-                raise ValueError(f"step {position} frees {step.value!r}, which is not resident")
-            now -= resident.pop(step.value)
-            continue
-        if not 0 <= step.op < len(graph.ops):
-            raise ValueError(f"step {position} runs op {step.op}: the graph has {len(graph.ops)} ops")
-        op = graph.ops[step.op]
-        for value in op.inputs:
-            if value not in resident:
-                raise ValueError(f"step {position}: op {op.name!r} reads {value!r}, which is not resident")
-        runs[step.op] += 1
-        for value, nbytes in op.outputs.items():
-            if value not in resident:
-                resident[value] = nbytes
-                now += nbytes
-        peak = max(peak, now)
-    for op, count in zip(graph.ops, runs, strict=True):
-        if count == 0:
-            raise ValueError(f"op {op.name!r} never runs")
-        if count > 1 and not op.rematerializable:
-            raise ValueError(f"op {op.name!r} runs {count} times, but must not run twice")
-    for value in graph.outputs:
-        if value not in resident:
-            raise ValueError(f"output {value!r} is not resident at the end")
-    return math.fsum(graph.ops[step.op].cost for step in steps if isinstance(step, Compute)), peak
-
-
-def _steps(graph: Graph, sequence: Sequence[int]) -> tuple[Step, ...]:
-    """Add the frees: a value goes after its last read before it is made again, or before the end."""
-    needed: set[str] = set(graph.outputs)
-    frees: list[list[str]] = []
-    for index in reversed(sequence):
-        op = graph.ops[index]
-        gone: list[str] = []
-        for value in op.outputs:
-            if value not in needed:
-                gone.append(value)
-            needed.discard(value)
-        for value in dict.fromkeys(op.inputs):
-            if value not in needed and value not in graph.constants:
-                gone.append(value)
-                needed.add(value)
-        frees.append(gone)
-    steps: list[Step] = []
-    resident: set[str] = set()
-    for index, gone in zip(sequence, reversed(frees), strict=True):
-        steps.append(Compute(index))
-        resident.update(graph.ops[index].outputs)
-        for value in gone:
-            if value in resident:
-                steps.append(Free(value))
-                resident.discard(value)
-    return tuple(steps)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from remint.graph.graph import Graph, Op
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 from remint.trace.events import Call, Constant, Mutate, View
 
 

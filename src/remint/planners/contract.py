@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from remint.graph import Graph
-from remint.graph.numbered import Problem
+from remint.graph.numbered import NumberedGraph
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Progress:
 class Task:
     """What a planner is asked: a graph, a budget, the time it has, a seed, whom to tell."""
 
-    problem: Problem
+    numbered: NumberedGraph
     budget: int
     deadline: float
     seed: int = 0
@@ -47,7 +47,7 @@ class Task:
     @property
     def graph(self) -> Graph:
         """The graph to plan."""
-        return self.problem.graph
+        return self.numbered.graph
 
     def left(self) -> float:
         """Seconds until the deadline, 0 or more."""

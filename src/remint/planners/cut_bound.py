@@ -22,7 +22,7 @@ PART, MOST_SECONDS = 0.1, 1.5  # of the time
 
 def best_cut(task: Task) -> tuple[float, list[Decision]]:
     """Return a cost that no schedule is below, infinite if none fits, and what to let go at the op that says so."""
-    problem, n = task.problem, len(task.problem.cost)
+    numbered, n = task.numbered, len(task.numbered.cost)
     best, decisions = 0.0, list[Decision]()
     deadline = time.monotonic() + min(MOST_SECONDS, PART * task.left())
     memory = _memory(task)
@@ -30,9 +30,9 @@ def best_cut(task: Task) -> tuple[float, list[Decision]]:
         seconds = deadline - time.monotonic()
         if memory[t] <= task.budget or seconds <= 0:
             break
-        bound, let_go = cut_bound(problem.native, float(task.budget), t, seconds)
+        bound, dropped = cut_bound(numbered.native, float(task.budget), t, seconds)
         if bound > best:
-            best, decisions = bound, [(True, v, t) for v in let_go]
+            best, decisions = bound, [(True, v, t) for v in dropped]
         if math.isinf(bound):
             break
     # A part in 10^9 less, for what was rounded on the way.
@@ -41,11 +41,11 @@ def best_cut(task: Task) -> tuple[float, list[Decision]]:
 
 def _memory(task: Task) -> list[int]:
     """Bytes at the first run of each op when nothing is let go."""
-    problem, n = task.problem, len(task.problem.cost)
+    numbered, n = task.numbered, len(task.numbered.cost)
     change = [0] * (n + 2)
-    for v, users in enumerate(problem.users):
-        change[problem.maker[v]] += problem.nbytes[v]
-        change[(users[-1] if users else problem.maker[v]) + 1] -= problem.nbytes[v]
+    for v, users in enumerate(numbered.users):
+        change[numbered.maker[v]] += numbered.nbytes[v]
+        change[(users[-1] if users else numbered.maker[v]) + 1] -= numbered.nbytes[v]
     memory, now = [], task.graph.constant_bytes
     for t in range(n):
         now += change[t]

@@ -21,7 +21,7 @@ import numpy as np
 from remint._core import Search
 from remint.planners.contract import Task
 from remint.planners.decisions import Decision, decisions_of_sequence
-from remint.planners.solvers.integer_program import Program
+from remint.planners.solvers.integer_program import IntegerProgram
 from remint.planners.solvers.solve import solve, solve_by_clauses
 
 MOST_CUTS = 3
@@ -45,11 +45,11 @@ class Refinement:
 
 def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[Refinement]:
     """Yield better and better bounds until the relaxed solution is a schedule, or time is up."""
-    problem, n = task.problem, len(task.problem.cost)
-    engine = Search(problem.native, float(task.budget), 0, [])  # to see what a solution does as a schedule
+    numbered, n = task.numbered, len(task.numbered.cost)
+    engine = Search(numbered.native, float(task.budget), 0, [])  # to see what a solution does as a schedule
     base = task.graph.cost
     if incumbent is not None:
-        engine.start(decisions_of_sequence(problem, incumbent))
+        engine.start(decisions_of_sequence(numbered, incumbent))
     else:
         engine.start([])
     first = _worst(engine.memory, 1)[0]
@@ -58,7 +58,7 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
     best = base
     while task.left() > 0.05:
         try:
-            program = Program(problem, task.budget, tuple(sorted(cuts)), tuple(sorted(inner)), task.deadline)
+            program = IntegerProgram(numbered, task.budget, tuple(sorted(cuts)), tuple(sorted(inner)), task.deadline)
         except TimeoutError:
             return
         start = program.solution_of(incumbent) if incumbent is not None and not inner else None
@@ -102,12 +102,12 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
             return
 
 
-def _decisions(program: Program, point: np.ndarray) -> list[Decision]:
+def _decisions(program: IntegerProgram, point: np.ndarray) -> list[Decision]:
     """Return decisions that keep what the solution keeps when a group begins, and all they can otherwise."""
     kept = {key: point[column] > 0.5 for key, column in program.keep.items()}
     decisions: list[Decision] = []
     for (g, v), stays in kept.items():
-        start, made = program.starts[g], program.problem.maker[v]
+        start, made = program.starts[g], program.numbered.maker[v]
         if not stays:
             decisions.append((True, v, start))
         elif g > 1 and made < program.starts[g - 1] and not kept[g - 1, v]:

@@ -6,19 +6,19 @@ make the same bytes, and so do their neighbours, and the neighbours of these.
 
 from __future__ import annotations
 
-from remint.graph.numbered import Problem
+from remint.graph.numbered import NumberedGraph
 
 
-def twins(problem: Problem, rounds: int = 3) -> list[int]:
+def twins(numbered: NumberedGraph, rounds: int = 3) -> list[int]:
     """Return per op a number that its twins share, or -1 if it has none."""
-    n = len(problem.cost)
-    results = set(problem.results)
+    n = len(numbered.cost)
+    results = set(numbered.results)
     colour: list[int] = [
         hash(
             (
-                problem.cost[i],
-                tuple((problem.nbytes[v], v in results, len(problem.users[v])) for v in problem.outputs[i]),
-                len(problem.inputs[i]),
+                numbered.cost[i],
+                tuple((numbered.nbytes[v], v in results, len(numbered.users[v])) for v in numbered.outputs[i]),
+                len(numbered.inputs[i]),
             )
         )
         for i in range(n)
@@ -28,8 +28,8 @@ def twins(problem: Problem, rounds: int = 3) -> list[int]:
             hash(
                 (
                     colour[i],
-                    tuple(colour[problem.maker[v]] for v in problem.inputs[i]),
-                    tuple(tuple(colour[u] if u < n else 0 for u in problem.users[v]) for v in problem.outputs[i]),
+                    tuple(colour[numbered.maker[v]] for v in numbered.inputs[i]),
+                    tuple(tuple(colour[u] if u < n else 0 for u in numbered.users[v]) for v in numbered.outputs[i]),
                 )
             )
             for i in range(n)

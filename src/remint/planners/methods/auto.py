@@ -17,15 +17,15 @@ from remint._core import Search
 from remint.planners.contract import Infeasible, Outcome, Planner, Task
 from remint.planners.cut_bound import best_cut
 from remint.planners.decisions import Decision, sequence_of_decisions, staged
+from remint.planners.local_search import START_SECONDS_PER_OP, run, start
 from remint.planners.methods.chain import chain
 from remint.planners.methods.chen import chen_greedy, chen_greedy_ap, chen_sqrt
 from remint.planners.methods.demand import demand
 from remint.planners.methods.dtr import dtr
 from remint.planners.methods.griewank import griewank, griewank_ap
 from remint.planners.methods.keep_and_drop import drop, keep
-from remint.planners.methods.search import START_SECONDS_PER_OP, run, start
 from remint.planners.refinement import refine
-from remint.planners.solvers import solve as solvers
+from remint.planners.solvers.solve import has_highs
 
 GAP = 1e-3
 ROUND, ROUND_PER_OP = 60_000, 2000
@@ -49,9 +49,9 @@ class _Best:
     proven_infeasible: bool = False
 
     def offer(self, sequence: tuple[int, ...]) -> None:
-        problem = self.task.problem
-        peak = problem.least_memory.peak(sequence)
-        cost = math.fsum(map(problem.cost.__getitem__, sequence))
+        numbered = self.task.numbered
+        peak = numbered.least_memory.peak(sequence)
+        cost = math.fsum(map(numbered.cost.__getitem__, sequence))
         if peak < self.least_peak:
             self.least, self.least_peak = sequence, peak
         if peak <= self.task.budget and cost < self.cost:
@@ -62,7 +62,7 @@ class _Best:
         if engine.feasible and not engine.best_cost < self.cost:
             return
         decisions = engine.best if engine.feasible else engine.least
-        self.offer(tuple(sequence_of_decisions(self.task.problem, decisions)))
+        self.offer(tuple(sequence_of_decisions(self.task.numbered, decisions)))
 
     def offer_all(self, planners: Iterable[Planner]) -> None:
         for planner in planners:
@@ -100,7 +100,7 @@ def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
     best.offer_all((demand, keep))
-    bound, let_go = best_cut(task)
+    bound, dropped = best_cut(task)
     if math.isinf(bound):
         best.proven_infeasible = True
         return
@@ -112,7 +112,7 @@ def _portfolio(task: Task, best: _Best) -> None:
     engine = start(task, best.sequence or best.least)
     try:
         best.offer_from(engine)
-        _take_turns(task, best, engine, let_go)
+        _take_turns(task, best, engine, dropped)
     finally:
         best.offer_from(engine)
     # What any baseline can do, auto can.
@@ -126,7 +126,7 @@ def _turn(task: Task, part: float) -> Task:
     return replace(task, deadline=min(task.deadline, time.monotonic() + part * given))
 
 
-def _take_turns(task: Task, best: _Best, engine: Search, let_go: list[Decision]) -> None:
+def _take_turns(task: Task, best: _Best, engine: Search, dropped: list[Decision]) -> None:
     n = len(task.graph.ops)
     moves = min(ROUND, ROUND_PER_OP * n) + 600 * n
 
@@ -135,10 +135,10 @@ def _take_turns(task: Task, best: _Best, engine: Search, let_go: list[Decision])
         best.offer_from(engine)
 
     take_turn(FIRST_PART)
-    if let_go and n <= MOST_OPS_FOR_PROOF and not best.done():
-        engine.start(let_go)
+    if dropped and n <= MOST_OPS_FOR_PROOF and not best.done():
+        engine.start(dropped)
         take_turn(FIRST_PART)
-    if solvers.available() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
+    if has_highs() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
         known = staged(best.sequence) if best.sequence is not None else None
         for step in refine(task, known, GAP):
             if step.infeasible:
@@ -147,7 +147,7 @@ def _take_turns(task: Task, best: _Best, engine: Search, let_go: list[Decision])
             best.raise_bound(step.bound)
             if step.decisions and not best.done():
                 if step.excess <= 0:
-                    best.offer(tuple(sequence_of_decisions(task.problem, step.decisions)))
+                    best.offer(tuple(sequence_of_decisions(task.numbered, step.decisions)))
                 if not best.done():
                     engine.start(step.decisions)
                     take_turn(TURN_PART)

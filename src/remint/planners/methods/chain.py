@@ -15,29 +15,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from remint.graph.plan import Plan
-from remint.planners.chain_blocks import Block, find_blocks
+from remint.graph import Plan
+from remint.planners.chain_blocks import ChainBlock, find_blocks
 from remint.planners.contract import Infeasible, Outcome, Task
-from remint.planners.methods.search import tidy
+from remint.planners.local_search import tidy
 
 STEPS = 400
 # The programme counts a block's input until its backward part is done, needed or not: schedules for somewhat
-# more room may fit, and are tried.
-ROOMS = (1.0, 1.03, 1.06, 1.1, 1.15, 1.25)
+# more space may fit, and are tried.
+SPACES = (1.0, 1.03, 1.06, 1.1, 1.15, 1.25)
 MOST_BLOCKS = 80
 
 
 def chain(task: Task) -> Outcome:
     """Solve the chain; raise if the graph is none."""
-    problem = task.problem
-    if problem.turn == 0:
-        return Outcome(tuple(range(len(problem.cost))))
-    if not all(op.rematerializable for op in task.graph.ops[: problem.turn]):
+    numbered = task.numbered
+    if numbered.turn == 0:
+        return Outcome(tuple(range(len(numbered.cost))))
+    if not all(op.rematerializable for op in task.graph.ops[: numbered.turn]):
         raise Infeasible("whole blocks run again, but a forward op of this graph must not run twice: use auto")
-    blocks = find_blocks(problem, MOST_BLOCKS)
+    blocks = find_blocks(numbered, MOST_BLOCKS)
     best: Plan | None = None
     least: Plan | None = None
-    for factor in ROOMS:
+    for factor in SPACES:
         table = _Table(blocks, int((task.budget - task.graph.constant_bytes) * factor))
         if np.isfinite(table.cost[0, len(blocks) - 1][0]):
             sequence: list[int] = []
@@ -55,11 +55,11 @@ def chain(task: Task) -> Outcome:
 
 
 class _Table:
-    def __init__(self, blocks: list[Block], room: int) -> None:
+    def __init__(self, blocks: list[ChainBlock], space: int) -> None:
         self.blocks = blocks
-        self.step = max(1.0, room / STEPS)
+        self.step = max(1.0, space / STEPS)
         self.used = np.arange(STEPS + 1) * self.step
-        self.room = room
+        self.space = space
         self.cost: dict[tuple[int, int], np.ndarray] = {}
         self.choice: dict[tuple[int, int], np.ndarray] = {}
         count = len(blocks)
@@ -83,10 +83,10 @@ class _Table:
         last = blocks[j]
         # What waits for the backward parts up to j while blocks are made again.
         waits = last.gradient_bytes + last.result_bytes if j + 1 < len(blocks) else 0
-        stored = np.where(self.used + waits + block.store_peak <= self.room, block.cost, np.inf)
+        stored = np.where(self.used + waits + block.store_peak <= self.space, block.cost, np.inf)
         if i < j:
             stored = stored + self._shifted(self.cost[i + 1, j], block.stored_bytes)
-        fits = self.used + block.result_bytes + block.backward_peak <= self.room
+        fits = self.used + block.result_bytes + block.backward_peak <= self.space
         best = np.where(fits, stored, np.inf)
         choice = np.full(STEPS + 1, i)
         swept = 0.0
@@ -96,7 +96,7 @@ class _Table:
             swept += before.cost
             peak = max(peak, before.sweep_peak + (before.input_bytes if k - 1 > i else 0))
             option = (
-                np.where(self.used + waits + peak <= self.room, swept, np.inf)
+                np.where(self.used + waits + peak <= self.space, swept, np.inf)
                 + self._shifted(self.cost[k, j], blocks[k].input_bytes)
                 + self.cost[i, k - 1]
             )

@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Task
+from remint.planners.local_search import finish, run, start
 from remint.planners.methods.demand import first_schedule
-from remint.planners.methods.search import finish, run, start
-from remint.planners.solvers.integer_program import Program, all_stages
+from remint.planners.solvers.integer_program import IntegerProgram, all_stages
 from remint.planners.solvers.solve import solve
 
 MOST_OPS = 400
@@ -40,9 +40,9 @@ def checkmate(task: Task) -> Outcome:
             raise
         return finish(task, engine)
     known = Plan.from_sequence(task.graph, finish(task, engine).sequence) if engine.feasible else None
-    stages = all_stages(task.problem)
+    stages = all_stages(task.numbered)
     try:
-        program = Program(task.problem, task.budget, stages, stages[1:], task.deadline)
+        program = IntegerProgram(task.numbered, task.budget, stages, stages[1:], task.deadline)
     except (TimeoutError, KeyboardInterrupt) as error:
         if known is not None:
             return Outcome(known.sequence, base)

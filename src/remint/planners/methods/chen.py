@@ -15,7 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from remint._core import Search
-from remint.graph.numbered import Problem
+from remint.graph.numbered import NumberedGraph
+from remint.planners.articulation_points import articulation_points
 from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import Decision, drop_unless
 
@@ -24,80 +25,63 @@ SWEEP = 40
 
 def chen_sqrt(task: Task) -> Outcome:
     """Cut the forward phase into sqrt(n) segments."""
-    return cheapest(task, _sqrt(task.problem, list(range(task.problem.turn))), "chen-sqrt")
+    return cheapest(task, _sqrt(task.numbered, list(range(task.numbered.turn))), "chen-sqrt")
 
 
 def chen_sqrt_ap(task: Task) -> Outcome:
     """Cut at sqrt(m) of the m articulation points."""
-    return cheapest(task, _sqrt(task.problem, articulation_points(task.problem)), "chen-sqrt-ap")
+    return cheapest(task, _sqrt(task.numbered, articulation_points(task.numbered)), "chen-sqrt-ap")
 
 
 def chen_greedy(task: Task) -> Outcome:
     """Cut whenever a segment has made enough bytes; the cheapest that fits over a sweep of that size."""
-    return cheapest(task, _greedy(task.problem, list(range(task.problem.turn))), "chen-greedy")
+    return cheapest(task, _greedy(task.numbered, list(range(task.numbered.turn))), "chen-greedy")
 
 
 def chen_greedy_ap(task: Task) -> Outcome:
     """The same, with segments that end at articulation points only."""
-    return cheapest(task, _greedy(task.problem, articulation_points(task.problem)), "chen-greedy-ap")
+    return cheapest(task, _greedy(task.numbered, articulation_points(task.numbered)), "chen-greedy-ap")
 
 
-def cut_values(problem: Problem, cuts: Iterable[int]) -> set[int]:
+def cut_values(numbered: NumberedGraph, cuts: Iterable[int]) -> set[int]:
     """Return the values that cross any of the cuts, which are right after these forward ops."""
     ends = sorted(cuts)
     kept: set[int] = set()
-    for v, users in enumerate(problem.users):
-        forward = [u for u in users if u < problem.turn]
-        last = forward[-1] if forward else (problem.turn if users else -1)
-        after = bisect_left(ends, problem.maker[v])
+    for v, users in enumerate(numbered.users):
+        forward = [u for u in users if u < numbered.turn]
+        last = forward[-1] if forward else (numbered.turn if users else -1)
+        after = bisect_left(ends, numbered.maker[v])
         if after < len(ends) and ends[after] < last:
             kept.add(v)
     return kept
 
 
-def articulation_points(problem: Problem) -> list[int]:
-    """Return the forward ops after which a single value carries all that later forward ops read."""
-    turn = problem.turn
-    change = [0] * (turn + 2)
-    for v, users in enumerate(problem.users):
-        forward = [u for u in users if u < turn]
-        if forward and problem.maker[v] < turn and problem.nbytes[v]:
-            change[problem.maker[v]] += 1
-            change[forward[-1]] -= 1
-    points, crossing = [], 0
-    for i in range(turn):
-        crossing += change[i]
-        if crossing == 1:
-            points.append(i)
-    return points
-
-
-def _sqrt(problem: Problem, points: Sequence[int]) -> Iterator[list[Decision]]:
+def _sqrt(numbered: NumberedGraph, points: Sequence[int]) -> Iterator[list[Decision]]:
     segment = max(1, math.ceil(math.sqrt(len(points))))
-    yield drop_unless(problem, cut_values(problem, points[segment - 1 :: segment]))
+    yield drop_unless(numbered, cut_values(numbered, points[segment - 1 :: segment]))
 
 
-def _greedy(problem: Problem, points: Sequence[int]) -> Iterator[list[Decision]]:
+def _greedy(numbered: NumberedGraph, points: Sequence[int]) -> Iterator[list[Decision]]:
     allowed = set(points)
-    made = [sum(problem.nbytes[v] for v in problem.outputs[i]) for i in range(problem.turn)]
+    made = [sum(numbered.nbytes[v] for v in numbered.outputs[i]) for i in range(numbered.turn)]
     total = sum(made)
     seen: set[tuple[int, ...]] = set()
     for step in range(SWEEP + 1):
         limit = total * (0.002 ** (step / SWEEP))
         cuts, size = [], 0
-        for i in range(problem.turn):
+        for i in range(numbered.turn):
             size += made[i]
             if size > limit and i in allowed:
                 cuts.append(i)
                 size = 0
         if tuple(cuts) not in seen:
             seen.add(tuple(cuts))
-            yield drop_unless(problem, cut_values(problem, cuts))
+            yield drop_unless(numbered, cut_values(numbered, cuts))
 
 
 def cheapest(task: Task, schedules: Iterable[list[Decision]], name: str) -> Outcome:
     """Return the cheapest of the schedules that fit."""
-    engine = Search(task.problem.native, float(task.budget), 0, [])
+    engine = Search(task.numbered.native, float(task.budget), 0, [])
     best: tuple[float, list[int]] | None = None
     least: tuple[float, list[int]] | None = None
     for decisions in schedules:

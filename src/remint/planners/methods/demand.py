@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Task
 
 EFFORT = 2000
@@ -31,27 +31,27 @@ def demand(task: Task) -> Outcome:
 
 def first_schedule(task: Task) -> tuple[int, ...] | None:
     """Return the cheapest of a few schedules, which are there in milliseconds, or None."""
-    problem = task.problem
-    if not problem.cost:
+    numbered = task.numbered
+    if not numbered.cost:
         return ()
     found: list[tuple[float, list[int]]] = []
-    for patience in PATIENCE if len(problem.cost) <= MOST_OPS_FOR_ALL else PATIENCE[:1]:
-        sequence = problem.least_memory.schedule(
-            float(task.budget), EFFORT, problem.turn, patience, task.left() + LEAST_SECONDS
+    for patience in PATIENCE if len(numbered.cost) <= MOST_OPS_FOR_ALL else PATIENCE[:1]:
+        sequence = numbered.least_memory.schedule(
+            float(task.budget), EFFORT, numbered.turn, patience, task.left() + LEAST_SECONDS
         )
         if sequence:
-            found.append((math.fsum(map(problem.cost.__getitem__, sequence)), sequence))
+            found.append((math.fsum(map(numbered.cost.__getitem__, sequence)), sequence))
     return tuple(min(found)[1]) if found else None
 
 
 def least_peak(task: Task, known: Plan, seconds: float) -> Plan:
     """Return a schedule of a peak as small as bisection finds, or `known` if none is smaller."""
-    problem = task.problem
+    numbered = task.numbered
     low = budget = task.graph.min_budget_bytes
     for _ in range(STEPS):
         if budget >= known.peak_bytes:
             break
-        sequence = problem.least_memory.schedule(float(budget), EFFORT, problem.turn, PATIENCE[0], seconds / STEPS)
+        sequence = numbered.least_memory.schedule(float(budget), EFFORT, numbered.turn, PATIENCE[0], seconds / STEPS)
         if sequence:
             known = Plan.from_sequence(task.graph, sequence)
         else:

@@ -8,7 +8,7 @@ leave the class of the other planners.
 
 from __future__ import annotations
 
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.graph.trace_conversion import trace_from_graph
 from remint.planners.contract import Infeasible, Outcome, Task
 

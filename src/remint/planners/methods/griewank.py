@@ -13,34 +13,34 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from remint.graph.numbered import Problem
-from remint.graph.plan import Plan
+from remint.graph import Plan
+from remint.graph.numbered import NumberedGraph
+from remint.planners.articulation_points import articulation_points
 from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import sequence_of_kept
-from remint.planners.methods.chen import articulation_points
 
 MOST_STAGES = 1500
 
 
 def griewank(task: Task) -> Outcome:
     """Reverse the forward ops, in order, binomially."""
-    return _sweep(task, list(range(task.problem.turn)), "griewank")
+    return _sweep(task, list(range(task.numbered.turn)), "griewank")
 
 
 def griewank_ap(task: Task) -> Outcome:
     """Reverse the runs of ops between articulation points binomially."""
-    return _sweep(task, articulation_points(task.problem), "griewank-ap")
+    return _sweep(task, articulation_points(task.numbered), "griewank-ap")
 
 
 def _sweep(task: Task, points: Sequence[int], name: str) -> Outcome:
-    problem = task.problem
+    numbered = task.numbered
     best: tuple[float, tuple[int, ...]] | None = None
     least: tuple[float, tuple[int, ...]] | None = None
-    if len(problem.cost) > MOST_STAGES:
+    if len(numbered.cost) > MOST_STAGES:
         raise Infeasible(f"{name} is for graphs of up to {MOST_STAGES} ops: use search or auto")
     slots = sorted({max(1, round(len(points) ** (e / 10))) for e in range(11)})
     for count in slots:
-        sequence = sequence_of_kept(problem, _kept(problem, points, count))
+        sequence = sequence_of_kept(numbered, _kept(numbered, points, count))
         plan = Plan.from_sequence(task.graph, sequence)
         if plan.peak_bytes <= task.budget and (best is None or plan.cost < best[0]):
             best = plan.cost, tuple(sequence)
@@ -53,25 +53,25 @@ def _sweep(task: Task, points: Sequence[int], name: str) -> Outcome:
     return Outcome(best[1])
 
 
-def _kept(problem: Problem, points: Sequence[int], slots: int) -> list[set[int]]:
+def _kept(numbered: NumberedGraph, points: Sequence[int], slots: int) -> list[set[int]]:
     """Return per stage what is resident: for the backward phase, the steps revolve keeps, and gradients."""
-    n, turn = len(problem.cost), problem.turn
-    crossing = [_crossing(problem, i) for i in points]
+    n, turn = len(numbered.cost), numbered.turn
+    crossing = [_crossing(numbered, i) for i in points]
     # For each step, counted from the last, the steps kept while it is reversed.
     kept_steps = dict(revolve(len(points), slots))
     needs: dict[int, int] = {}
     for t in range(turn, n):
-        reads = [problem.maker[v] for v in problem.inputs[t] if problem.maker[v] < turn]
+        reads = [numbered.maker[v] for v in numbered.inputs[t] if numbered.maker[v] < turn]
         if reads:
             newest = max(reads)
             needs[t] = sum(1 for p in points if p < newest)
     kept: list[set[int]] = [set() for _ in range(n + 1)]
-    results = set(problem.results)
-    for v, users in enumerate(problem.users):
-        made = problem.maker[v]
+    results = set(numbered.results)
+    for v, users in enumerate(numbered.users):
+        made = numbered.maker[v]
         if not users:
             continue
-        fixed = not problem.graph.ops[made].rematerializable
+        fixed = not numbered.graph.ops[made].rematerializable
         stays = made >= turn or v in results
         last = n if fixed else users[-1] if stays else max([made, *(u for u in users if u < turn)])
         for t in range(made + 1, last + 1):
@@ -85,17 +85,17 @@ def _kept(problem: Problem, points: Sequence[int], slots: int) -> list[set[int]]
     # The steps kept for the first reversal are kept from the time they are made.
     for k in kept_steps.get(len(points) - 1, ()):
         for v in crossing[k]:
-            for t in range(problem.maker[v] + 1, turn + 1):
+            for t in range(numbered.maker[v] + 1, turn + 1):
                 kept[t].add(v)
     return kept
 
 
-def _crossing(problem: Problem, op: int) -> frozenset[int]:
-    turn = problem.turn
+def _crossing(numbered: NumberedGraph, op: int) -> frozenset[int]:
+    turn = numbered.turn
     return frozenset(
         v
-        for v, users in enumerate(problem.users)
-        if (problem.maker[v] <= op and any(op < u < turn for u in users)) or (users and problem.maker[v] == op)
+        for v, users in enumerate(numbered.users)
+        if (numbered.maker[v] <= op and any(op < u < turn for u in users)) or (users and numbered.maker[v] == op)
     )
 
 

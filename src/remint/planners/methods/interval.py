@@ -20,11 +20,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import stages_of
+from remint.planners.local_search import finish, run, start
 from remint.planners.methods.demand import first_schedule
-from remint.planners.methods.search import finish, run, start
 
 HINT_MOVES = 60_000
 MOST_RUNS = 4
@@ -34,7 +34,7 @@ GRACE = 0.2  # seconds for the worker to end by itself
 
 def interval(task: Task) -> Outcome:
     """Find a hint by local search, and let CP-SAT better it until the deadline."""
-    graph, problem = task.graph, task.problem
+    graph, numbered = task.graph, task.numbered
     if importlib.util.find_spec("ortools") is None:
         raise ValueError('this planner needs OR-Tools: pip install "remint[plan]"')
     if len(graph.ops) > MOST_OPS:
@@ -58,17 +58,17 @@ def interval(task: Task) -> Outcome:
     best = Plan.from_sequence(graph, hint) if hint is not None else None
     while task.left() > 0.5:
         request = {
-            "cost": problem.cost,
-            "inputs": problem.inputs,
-            "outputs": problem.outputs,
-            "nbytes": problem.nbytes,
-            "results": problem.results,
+            "cost": numbered.cost,
+            "inputs": numbered.inputs,
+            "outputs": numbered.outputs,
+            "nbytes": numbered.nbytes,
+            "results": numbered.results,
             "again": [op.rematerializable for op in graph.ops],
-            "room": task.budget - graph.constant_bytes,
+            "space": task.budget - graph.constant_bytes,
             "runs": runs,
             "seconds": task.left(),
             "seed": task.seed,
-            "hint": stages_of(problem, best.sequence if best is not None else least) if best or least else None,
+            "hint": stages_of(numbered, best.sequence if best is not None else least) if best or least else None,
         }
         solutions = _solve(request)
         for sequence in solutions.sequences:

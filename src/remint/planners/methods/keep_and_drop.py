@@ -18,18 +18,18 @@ def keep(task: Task) -> Outcome:
 
 def drop(task: Task) -> Outcome:
     """Keep nothing of the forward phase but constants, what must not run twice, and outputs of the graph."""
-    problem = task.problem
-    n = len(problem.cost)
+    numbered = task.numbered
+    n = len(numbered.cost)
     kept: list[set[int]] = [set() for _ in range(n + 1)]
-    results = set(problem.results)
-    for v, users in enumerate(problem.users):
-        made = problem.maker[v]
+    results = set(numbered.results)
+    for v, users in enumerate(numbered.users):
+        made = numbered.maker[v]
         if not users:
             continue
-        stays = made >= problem.turn or v in results or not task.graph.ops[made].rematerializable
-        forward = max([made, *(u for u in users if u < problem.turn)])
+        stays = made >= numbered.turn or v in results or not task.graph.ops[made].rematerializable
+        forward = max([made, *(u for u in users if u < numbered.turn)])
         # What must not run twice may be read by a rematerialization at any time, so it stays to the end.
         last = n if stays and not task.graph.ops[made].rematerializable else users[-1] if stays else forward
         for t in range(made + 1, last + 1):
             kept[t].add(v)
-    return Outcome(tuple(sequence_of_kept(problem, kept)))
+    return Outcome(tuple(sequence_of_kept(numbered, kept)))

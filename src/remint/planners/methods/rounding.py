@@ -1,9 +1,9 @@
 """`rounding` and `rounding-repair`: the linear relaxation, rounded.
 
-Checkmate (MLSys 2020, section 5), two-phase rounding: solve the relaxation at 90% of the budget (the room for
+Checkmate (MLSys 2020, section 5), two-phase rounding: solve the relaxation at 90% of the budget (the space for
 what rounding adds), round S at a threshold, take the cheapest R for that S. The threshold is 0.5, or the best
 of a sweep. `rounding` does that and no more. `rounding-repair` is ours: it takes the same rounded schedules,
-whether they fit or not, and lets the local search drop what is too much and keep what there is room for.
+whether they fit or not, and lets the local search drop what is too much and keep what there is space for.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Task
 from remint.planners.decisions import decisions_of_sequence
+from remint.planners.local_search import finish, run, start
 from remint.planners.methods.demand import first_schedule
-from remint.planners.methods.search import finish, run, start
-from remint.planners.solvers.integer_program import Program, all_stages
+from remint.planners.solvers.integer_program import IntegerProgram, all_stages
 from remint.planners.solvers.solve import solve
 
 ALLOWANCE = 0.9
@@ -47,14 +47,14 @@ def rounding_repair(task: Task) -> Outcome:
     engine = start(task, first_schedule(task))
     if schedules:
         nearest = min(schedules, key=lambda plan: (max(0, plan.peak_bytes - task.budget), plan.cost))
-        engine.start(decisions_of_sequence(task.problem, nearest.sequence))
+        engine.start(decisions_of_sequence(task.numbered, nearest.sequence))
     with contextlib.suppress(KeyboardInterrupt):
         run(task, engine, REPAIR_MOVES)
     return replace(finish(task, engine), bound=bound)
 
 
 def _rounded(task: Task, part: float = 1.0) -> tuple[list[Plan], float]:
-    problem, graph = task.problem, task.graph
+    numbered, graph = task.numbered, task.graph
     if len(graph.ops) > MOST_OPS:
         raise Infeasible(f"the program of {len(graph.ops)} ops is too large to build (over {MOST_OPS}): use auto")
     if not graph.ops:
@@ -64,7 +64,7 @@ def _rounded(task: Task, part: float = 1.0) -> tuple[list[Plan], float]:
     program = None
     for budget in (int(task.budget * ALLOWANCE), task.budget):
         try:
-            program = Program(problem, budget, all_stages(problem), deadline=task.deadline)
+            program = IntegerProgram(numbered, budget, all_stages(numbered), deadline=task.deadline)
         except TimeoutError as error:
             raise Infeasible(str(error)) from None
         solution = solve(program, relaxed=True, seconds=part * task.left())

@@ -24,15 +24,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from remint.graph.numbered import Problem
+from remint.graph.numbered import NumberedGraph
 from remint.planners.decisions import intervals_of, sequence_of_kept, stages_of
 
 
 @dataclass
-class Program:
-    """Columns and rows of the program for one problem, budget and choice of groups."""
+class IntegerProgram:
+    """Columns and rows of the program for one numbered, budget and choice of groups."""
 
-    problem: Problem
+    numbered: NumberedGraph
     budget: int
     starts: tuple[int, ...]  # first stage of each group; the last group is the end of the step alone
     inner: tuple[int, ...] = ()  # stages, each a group of its own, whose inside is constrained too
@@ -50,12 +50,12 @@ class Program:
     feasible: bool = True
 
     def __post_init__(self) -> None:
-        n = len(self.problem.cost)
+        n = len(self.numbered.cost)
         if not self.starts or self.starts[0] != 0 or self.starts[-1] != n:
             raise ValueError("groups begin at stage 0 and the last one is the end of the step")
         # Whatever has no bytes is never dropped.
-        self.heavy = [b > 0 for b in self.problem.nbytes]
-        self.repeatable = [op.rematerializable for op in self.problem.graph.ops]
+        self.heavy = [b > 0 for b in self.numbered.nbytes]
+        self.repeatable = [op.rematerializable for op in self.numbered.graph.ops]
         self._columns()
         self._dependencies()
         self._memory_at_ends()
@@ -81,38 +81,38 @@ class Program:
         self.row_upper.append(upper)
 
     def _columns(self) -> None:
-        problem = self.problem
+        numbered = self.numbered
         for g, start in enumerate(self.starts):
             if g == 0:
                 continue
             self._check_time()
-            for v, made in enumerate(problem.maker):
+            for v, made in enumerate(numbered.maker):
                 if made < start and self.heavy[v]:
                     self.keep[g, v] = self._column(0.0, True)
             for i in range(start):
                 if self.repeatable[i]:
-                    self.again[g, i] = self._column(problem.cost[i], False)
+                    self.again[g, i] = self._column(numbered.cost[i], False)
 
     def _source(self, g: int, v: int) -> list[tuple[int, float]] | None:
         """Columns of which one must be 1 for v, made before group g, to be there; None if it always is."""
         if not self.heavy[v]:
             return None
         columns = [(self.keep[g, v], 1.0)]
-        if (g, self.problem.maker[v]) in self.again:
-            columns.append((self.again[g, self.problem.maker[v]], 1.0))
+        if (g, self.numbered.maker[v]) in self.again:
+            columns.append((self.again[g, self.numbered.maker[v]], 1.0))
         return columns
 
     def _dependencies(self) -> None:
-        problem, n = self.problem, len(self.problem.cost)
+        numbered, n = self.numbered, len(self.numbered.cost)
         for g, start in enumerate(self.starts):
             if g == 0:
                 continue
             self._check_time()
             end = self.starts[g + 1] if g + 1 < len(self.starts) else n + 1
             # [Constraint] first runs find their inputs: 1 ≤ S + R
-            own = {v for j in range(start, min(end, n)) for v in problem.inputs[j] if problem.maker[v] < start}
+            own = {v for j in range(start, min(end, n)) for v in numbered.inputs[j] if numbered.maker[v] < start}
             if end == n + 1:
-                own.update(problem.results)
+                own.update(numbered.results)
             for v in sorted(own):
                 source = self._source(g, v)
                 if source is not None:
@@ -121,51 +121,51 @@ class Program:
             for i in range(start):
                 if (g, i) not in self.again:
                     continue
-                for v in problem.inputs[i]:
+                for v in numbered.inputs[i]:
                     source = self._source(g, v)
                     if source is not None:
                         self._row([*source, (self.again[g, i], -1.0)], 0.0, math.inf)
             # [Constraint] only what was at hand stays: S[g + 1, v] ≤ S[g, v] + R[g, maker of v]
             if end <= n:
-                for v, made in enumerate(problem.maker):
+                for v, made in enumerate(numbered.maker):
                     source = self._source(g, v) if made < start else None
                     if source is not None:
                         self._row([*source, (self.keep[g + 1, v], -1.0)], 0.0, math.inf)
 
     def _memory_at_ends(self) -> None:
         # [Constraint] at the last op of a group: its inputs and outputs, and all that stays
-        problem = self.problem
-        room = self.budget - problem.graph.constant_bytes
+        numbered = self.numbered
+        space = self.budget - numbered.graph.constant_bytes
         for g in range(len(self.starts) - 1):
             last = self.starts[g + 1] - 1
-            held = set(problem.inputs[last]) | set(problem.outputs[last])
-            fixed = sum(problem.nbytes[v] for v in held)
+            held = set(numbered.inputs[last]) | set(numbered.outputs[last])
+            fixed = sum(numbered.nbytes[v] for v in held)
             entries = [
-                (self.keep[g + 1, v], float(problem.nbytes[v]))
-                for v, made in enumerate(problem.maker)
+                (self.keep[g + 1, v], float(numbered.nbytes[v]))
+                for v, made in enumerate(numbered.maker)
                 if made <= last and v not in held and self.heavy[v]
             ]
-            if fixed > room:
+            if fixed > space:
                 self.feasible = False
-            if sum(b for _, b in entries) + fixed > room:
-                self._row(entries, -math.inf, float(room - fixed))
+            if sum(b for _, b in entries) + fixed > space:
+                self._row(entries, -math.inf, float(space - fixed))
 
     def _memory_inside(self, t: int) -> None:
         # [Constraint] at each op k that stage t may rematerialize: what k makes, what is read at k or later
         # or stays (D), and what waits from before although its maker comes after k (S). U[t, k], here in
-        # parts of the room and so at most 1, is tied to U[t, k + 1] by what differs: values made by k, by
+        # parts of the space and so at most 1, is tied to U[t, k + 1] by what differs: values made by k, by
         # k + 1, and read by k.
-        problem, n = self.problem, len(self.problem.cost)
+        numbered, n = self.numbered, len(self.numbered.cost)
         g = self.starts.index(t)
-        room = float(self.budget - problem.graph.constant_bytes)
-        made_by = {k: [v for v in problem.outputs[k] if self.heavy[v]] for k in range(t)}
-        wanted = set(problem.inputs[t] if t < n else problem.results)
+        space = float(self.budget - numbered.graph.constant_bytes)
+        made_by = {k: [v for v in numbered.outputs[k] if self.heavy[v]] for k in range(t)}
+        wanted = set(numbered.inputs[t] if t < n else numbered.results)
         stays: dict[int, int] = {}  # per value, the column of "read later or stays"; -1: never, -2: always
         readers: dict[int, list[int]] = {}
         for k in range(t):
             for v in made_by[k]:
                 stays[v] = -2 if v in wanted else self.keep[g + 1, v] if t < n else -1
-                for j in problem.users[v]:
+                for j in numbered.users[v]:
                     if j < t:
                         readers.setdefault(j, []).append(v)
         before: int | None = None
@@ -175,9 +175,9 @@ class Program:
         def count(v: int, sign: float) -> None:
             nonlocal fixed
             if stays[v] == -2:
-                fixed += sign * problem.nbytes[v]
+                fixed += sign * numbered.nbytes[v]
             elif stays[v] >= 0:
-                change[stays[v]] = change.get(stays[v], 0.0) + sign * problem.nbytes[v]
+                change[stays[v]] = change.get(stays[v], 0.0) + sign * numbered.nbytes[v]
 
         def add(column: int, amount: float) -> None:
             change[column] = change.get(column, 0.0) + amount
@@ -185,10 +185,10 @@ class Program:
         for v in stays:  # as if an op t that makes nothing were rematerialized
             count(v, 1.0)
         for k in range(t - 1, -1, -1):
-            bytes_made = float(sum(problem.nbytes[v] for v in made_by[k]))
+            bytes_made = float(sum(numbered.nbytes[v] for v in made_by[k]))
             for v in made_by[k]:
                 count(v, -1.0)
-                add(self.keep[g, v], float(problem.nbytes[v]))
+                add(self.keep[g, v], float(numbered.nbytes[v]))
             if (g, k) in self.again:
                 add(self.again[g, k], bytes_made)
                 for v in readers.get(k, ()):
@@ -203,9 +203,9 @@ class Program:
                     count(v, 1.0)
             u = self._column(0.0, False)
             entries = [(column, -amount) for column, amount in change.items() if amount]
-            entries.append((u, room))
+            entries.append((u, space))
             if before is not None:
-                entries.append((before, -room))
+                entries.append((before, -space))
             self._row(entries, fixed, fixed)
             before, fixed = u, 0.0
             change.clear()
@@ -214,8 +214,8 @@ class Program:
 
     def solution_of(self, sequence: Sequence[int]) -> np.ndarray:
         """Return the values of S and R for a schedule; with one stage per group it is a solution."""
-        problem = self.problem
-        stages = stages_of(problem, sequence)
+        numbered = self.numbered
+        stages = stages_of(numbered, sequence)
         solution = np.zeros(len(self.cost))
         group_of = np.searchsorted(np.array(self.starts), np.arange(len(stages)), side="right") - 1
         for t, again in enumerate(stages):
@@ -223,7 +223,7 @@ class Program:
                 column = self.again.get((int(group_of[t]), i))
                 if column is not None:
                     solution[column] = 1.0
-        for v, mine in enumerate(intervals_of(problem, stages)):
+        for v, mine in enumerate(intervals_of(numbered, stages)):
             for first, last in mine:
                 for g in range(int(group_of[first]) + 1, int(group_of[last]) + 1):
                     if (g, v) in self.keep:
@@ -232,28 +232,28 @@ class Program:
 
     def sequence_of(self, solution: Sequence[float] | np.ndarray, threshold: float = 0.5) -> list[int]:
         """Return the cheapest sequence that keeps what the solution keeps; needs one stage per group."""
-        n = len(self.problem.cost)
+        n = len(self.numbered.cost)
         kept: list[set[int]] = [set() for _ in range(n + 1)]
-        for v, made in enumerate(self.problem.maker):
+        for v, made in enumerate(self.numbered.maker):
             if not self.heavy[v]:
                 for t in range(made + 1, n + 1):
                     kept[t].add(v)
         for (g, v), column in self.keep.items():
             if solution[column] > threshold:
                 kept[self.starts[g]].add(v)
-        return sequence_of_kept(self.problem, repaired(self.problem, kept))
+        return sequence_of_kept(self.numbered, repaired(self.numbered, kept))
 
 
-def repaired(problem: Problem, kept: list[set[int]]) -> list[set[int]]:
+def repaired(numbered: NumberedGraph, kept: list[set[int]]) -> list[set[int]]:
     """Keep what must not run twice for as long as anything may still read it."""
-    n = len(problem.cost)
-    for v, made in enumerate(problem.maker):
-        if not problem.graph.ops[made].rematerializable:
+    n = len(numbered.cost)
+    for v, made in enumerate(numbered.maker):
+        if not numbered.graph.ops[made].rematerializable:
             for t in range(made + 1, n + 1):
                 kept[t].add(v)
     return kept
 
 
-def all_stages(problem: Problem) -> tuple[int, ...]:
+def all_stages(numbered: NumberedGraph) -> tuple[int, ...]:
     """One group per stage: Checkmate's own program."""
-    return tuple(range(len(problem.cost) + 1))
+    return tuple(range(len(numbered.cost) + 1))

@@ -75,7 +75,7 @@ def main() -> None:
                 demands.append(request["nbytes"][v])
                 if (i, c + 1) in start:
                     model.add(last[v, c] < start[i, c + 1]).only_enforce_if(active[i, c + 1])
-    model.add_cumulative(intervals, demands, request["room"])
+    model.add_cumulative(intervals, demands, request["space"])
 
     def served(v: int, maker: int, at: Any, when: Any) -> None:
         choices = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from remint.planners.solvers.integer_program import Program
+from remint.planners.solvers.integer_program import IntegerProgram
 from remint.planners.solvers.worker_process import Worker
 
 WHOLE = 1_000_000  # the largest cost, as CP-SAT counts
@@ -31,13 +31,13 @@ class Solution:
     interrupted: bool = False  # by Ctrl-C
 
 
-def available() -> bool:
+def has_highs() -> bool:
     """Whether HiGHS is installed."""
     return importlib.util.find_spec("highspy") is not None
 
 
 def solve(
-    program: Program,
+    program: IntegerProgram,
     *,
     relaxed: bool,
     seconds: float,
@@ -50,7 +50,7 @@ def solve(
 
     `on_progress` is told the cost of the best point and the bound.
     """
-    if not available():
+    if not has_highs():
         raise ValueError('this planner needs HiGHS: pip install "remint[plan]"')
     if not program.feasible:
         return Solution(None, math.inf, math.inf, infeasible=True)
@@ -86,7 +86,7 @@ def solve(
     return Solution(best["point"], best["cost"] / scale, best["bound"] / scale, interrupted=interrupted)
 
 
-def solve_by_clauses(program: Program, *, seconds: float) -> Solution:
+def solve_by_clauses(program: IntegerProgram, *, seconds: float) -> Solution:
     """Solve a program without inner stages by CP-SAT: all its columns are 0 or 1, and few rows count bytes.
 
     Where the budget is so tight that single values decide, the linear relaxation says little, and learning
@@ -131,7 +131,7 @@ def _ended(end: dict[str, Any], best: dict[str, Any], scale: float, relaxed: boo
     return Solution(point, cost, max(0.0, bound / scale))
 
 
-def _request(program: Program, scale: float, relaxed: bool) -> dict[str, Any]:
+def _request(program: IntegerProgram, scale: float, relaxed: bool) -> dict[str, Any]:
     lower, upper = np.array(program.row_lower), np.array(program.row_upper)
     coefficient = np.array(program.coefficient, dtype=float)
     starts = np.array(program.row_start)
