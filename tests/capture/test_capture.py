@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import remint  # noqa: E402
-from remint.graph.plan import verify  # noqa: E402
+from remint.graph import verify  # noqa: E402
 
 
 class Net(nn.Module):

@@ -5,8 +5,7 @@ import argparse
 import pytest
 
 from remint.cli.plan import add_commands
-from remint.graph import Graph
-from remint.graph.plan import Plan, verify
+from remint.graph import Graph, Plan, verify
 from tests.support.planning_graphs import unit_chain
 
 

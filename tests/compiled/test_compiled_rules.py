@@ -17,7 +17,7 @@ from remint import planners
 from remint.compiled.cache import Cache
 from remint.compiled.joint_split import EARLIER, TURN, kept_bytes
 from remint.compiled.lowering import _Writer
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.planners.contract import Outcome
 from tests.support.stepping import measured, step, train
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import remint
 from remint import _core, generators
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 from tests.support.event_checker import EventChecker, needed_values
 from tests.support.random_programs import random_program
 from tests.support.trace_strategies import traces

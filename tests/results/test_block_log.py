@@ -93,12 +93,12 @@ def test_bytes_of_no_op_are_seen_until_the_end() -> None:
     times, none = np.array([0.0, 1.0, 2.0]), np.full(3, -1)
     log = BlockLog(times, "AAF", none, none, np.array([0, 64, 0]), np.array([64, 128, 64]), ())
     gone, kept = log.rectangles()
-    assert (gone.address, gone.ending) == (0, "given back")
+    assert (gone.address, gone.ending) == (0, "freed")
     assert (kept.address, kept.nbytes, kept.ending) == (64, 128, "end")
     assert log.memory().resident.tolist()[-1] == 128
 
 
-def test_what_the_program_let_go_of_is_not_missing() -> None:
+def test_what_the_program_released_is_not_missing() -> None:
     builder = TraceBuilder()
     weight = builder.constant(64)
     (a,) = builder.call("a", [weight], [512], 1.0)
@@ -115,6 +115,6 @@ def test_what_the_program_let_go_of_is_not_missing() -> None:
     assert run.status == "ok"
     names = [label.name for label in run.blocks.labels]
     gone = [(names[r.label], r.ending) for r in run.blocks.rectangles() if r.kind == "evicted"]
-    assert gone[0] == ("a", "let go")
+    assert gone[0] == ("a", "released")
     assert [name for name, _ in gone].count("a") == 1
-    assert ("b", "made again") in gone
+    assert ("b", "rematerialized") in gone

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remint.cli import main
-from remint.results.largest_fit import Attempt, search
+from remint.results.largest_fit import Attempt, find_largest
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7, 8, 37, 99, 100, 500])
@@ -19,7 +19,7 @@ def test_the_search_is_exact_and_short(limit: int) -> None:
         tried.append(size)
         return Attempt(size=size, fits=size <= limit, seconds=1.0)
 
-    found = search(attempt, range(1, 101), budget=1024)
+    found = find_largest(attempt, range(1, 101), budget=1024)
     assert found.largest == (min(limit, 100) or None)
     assert len(tried) == len(set(tried)) <= 14
     assert found.budget_bytes == 1024
@@ -28,7 +28,7 @@ def test_the_search_is_exact_and_short(limit: int) -> None:
 def test_mistakes_are_told() -> None:
     for sizes in ([], [0, 3], [3, 2]):
         with pytest.raises(ValueError, match="sizes"):
-            search(lambda size: Attempt(size=size, fits=True), sizes, budget=1)
+            find_largest(lambda size: Attempt(size=size, fits=True), sizes, budget=1)
 
 
 def test_fit_finds_more_than_fits_without(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 import remint
 from remint import generators
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 
 
 def total_ops(n: int, policy: str, deallocation: str) -> int:

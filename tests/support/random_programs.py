@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 
 
 def random_program(

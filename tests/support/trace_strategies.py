@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 from remint.trace.events import Request
 
 NAMES = st.sampled_from(["conv", "relu_", "t", 'naïve \n"quoted"'])

@@ -15,8 +15,7 @@ from hypothesis import given
 import remint.trace.files
 import remint.trace.trace
 from remint.errors import TraceError
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 from remint.trace.events import Call, Constant, Mark, Mutate, Release, View
 from tests.support.trace_oracle import trace_facts
 from tests.support.trace_strategies import traces

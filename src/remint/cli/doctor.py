@@ -1,4 +1,4 @@
-"""`remint doctor`: is everything there, does it fit together, and does it work?"""
+"""`remint doctor`: checks that the parts of remint are installed, fit together and work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """What one check found; something optional may be missing."""
+    """The result of one check. Optional parts may be missing."""
 
     what: str
     ok: bool
@@ -21,10 +21,10 @@ class Finding(NamedTuple):
     found: str
 
 
-def examine() -> list[Finding]:
+def run_checks() -> list[Finding]:
     """Run all checks; takes a few seconds, most of them to import torch.
 
-    >>> all(finding.ok for finding in examine() if finding.what in ("remint", "core", "simulate"))
+    >>> all(finding.ok for finding in run_checks() if finding.what in ("remint", "core", "simulate"))
     True
     """
     checks: list[tuple[str, bool, Callable[[], str]]] = [
@@ -39,17 +39,17 @@ def examine() -> list[Finding]:
         ("planners", True, lambda: _versions("highspy", "ortools")),
         ("pictures", True, lambda: _versions("matplotlib")),
     ]
-    return [_examined(*check) for check in checks]
+    return [_checked(*check) for check in checks]
 
 
-def _examined(what: str, optional: bool, check: Callable[[], str]) -> Finding:
+def _checked(what: str, optional: bool, check: Callable[[], str]) -> Finding:
     try:
         return Finding(what, True, optional, check())
     except ImportError as error:
         found = f"{error.name} is missing" if isinstance(error, importlib.metadata.PackageNotFoundError) else str(error)
         return Finding(what, False, optional, found)
     except Exception as error:
-        # What is there but does not work is never all right.
+        # A part that is installed but fails is always an error, even an optional one.
         return Finding(what, False, False, f"{type(error).__name__}: {error}")
 
 
@@ -66,8 +66,8 @@ def _versions(*packages: str) -> str:
 
 
 def _simulate() -> str:
-    from remint import generators
     from remint.simulator import simulate
+    from remint.trace import generators
 
     began = time.perf_counter()
     run = simulate(generators.unet(4), budget="60%", policy="coop", memory="arena", check=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remint.cli.output import EXAMPLES, add_json, write_json
-from remint.results.largest_fit import Attempt, search
+from remint.results.largest_fit import Attempt, find_largest
 
 _FIT = """\
 examples:
@@ -55,7 +55,7 @@ def fit_command(options: argparse.Namespace) -> int:
         verdict = f"fits, {tried.throughput:.1f} per second" if tried.fits else "does not fit"
         print(f"{name} {tried.size}: {verdict}", file=sys.stderr)
 
-    found = search(attempt, sizes, budget=options.budget, progress=progress)
+    found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
     if options.json is not None:
         write_json(options.json, found.summary())
     if options.json != "-":

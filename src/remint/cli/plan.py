@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remint.cli.output import EXAMPLES, add_json, write_json
 from remint.errors import BudgetError
-from remint.graph import Graph
-from remint.graph.plan import Plan, verify
+from remint.graph import Graph, Plan, verify
 from remint.planners import PLANNERS, Progress, plan
 from remint.units import format_bytes, format_seconds, parse_budget
 

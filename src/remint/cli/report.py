@@ -74,9 +74,9 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from remint.cli.doctor import examine
+    from remint.cli.doctor import run_checks
 
-    findings = examine()
+    findings = run_checks()
     if args.json is not None:
         write_json(args.json, [finding._asdict() for finding in findings])
     if args.json != "-":

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 
 from remint.capture.costs import Cost
-from remint.graph import Graph
-from remint.graph.plan import Plan, verify
+from remint.graph import Graph, Plan, verify
 
 # Raise it when planners or the meaning of a graph change.
 VERSION = 2

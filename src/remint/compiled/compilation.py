@@ -23,8 +23,7 @@ from remint.compiled.options import Options
 from remint.compiled.planned_graph import PlannedGraph
 from remint.compiled.planning import plan_graph
 from remint.errors import BudgetError
-from remint.graph import Graph
-from remint.graph.plan import Plan
+from remint.graph import Graph, Plan
 from remint.units import parse_budget
 
 # Before what follows a break is known: the part of the budget that is left to it, the first that can be done, and how

@@ -10,7 +10,7 @@ import torch
 
 from remint.compiled.compilation import Compilation
 from remint.compiled.options import Options
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.units import format_bytes, format_seconds
 
 M = TypeVar("M", bound=Callable[..., Any])

@@ -23,8 +23,7 @@ from remint.capture.costs import Cost
 from remint.capture.joint_graph import Joint
 from remint.capture.storages import Storages, find_storages, outputs_of, repeatable
 from remint.compiled import random_numbers
-from remint.graph import Graph, Op
-from remint.graph.plan import Free, Plan
+from remint.graph import Free, Graph, Op, Plan
 
 # Names that no fx node can have.
 TURN = "end of the forward"

@@ -20,7 +20,7 @@ from torch._guards import detect_fake_mode
 
 from remint.compiled import random_numbers
 from remint.compiled.joint_split import TURN, Training, is_tangent, state_of
-from remint.graph.plan import Plan
+from remint.graph import Plan
 
 
 def lower(training: Training, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]:

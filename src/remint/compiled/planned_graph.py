@@ -15,8 +15,7 @@ from remint.capture.costs import Cost, estimate, measure
 from remint.compiled import inductor
 from remint.compiled.joint_split import Around, Training, kept_bytes
 from remint.compiled.lowering import lower
-from remint.graph import Graph
-from remint.graph.plan import Plan
+from remint.graph import Graph, Plan
 
 if TYPE_CHECKING:
     from remint.compiled.compilation import Compilation

@@ -15,8 +15,7 @@ from remint.compiled.cache import Cache
 from remint.compiled.errors import PlanError
 from remint.compiled.options import Options
 from remint.errors import BudgetError
-from remint.graph import Graph
-from remint.graph.plan import Plan
+from remint.graph import Graph, Plan
 from remint.planners import Progress
 from remint.units import format_bytes
 

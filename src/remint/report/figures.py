@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any
 
-from remint.graph.plan import Plan
+from remint.graph import Plan
 from remint.report.data import Item, plan_data, run_data, sweep_data, trace_data
 from remint.results import Sweep
 from remint.results.run import Run

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remint.graph import Graph
-from remint.graph.plan import Plan
+from remint.graph import Graph, Plan
 from remint.report.data import Item
 from remint.report.figures import write_figure
 from remint.report.memory_viz import write_snapshot

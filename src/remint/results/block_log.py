@@ -1,4 +1,4 @@
-"""What became of every block of an arena: the log of a run, and the rectangles (address against time) it draws."""
+"""The log of every block of an arena, and the rectangles (address against time) that it draws."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 Kind = Literal["pinned", "first", "again", "scratch", "evicted"]
-Ending = Literal["evicted", "let go", "dropped", "overwritten", "moved", "pinned", "given back", "made again", "end"]
+Ending = Literal["evicted", "released", "dropped", "overwritten", "moved", "pinned", "freed", "rematerialized", "end"]
 
-# The changes as the engine writes them (csrc/engine.h).
-TAKEN, GIVEN, MADE, PINNED, EVICTED, LET_GO, DROPPED, GHOST, MOVED, MARK = "AFCPELDGMK"
-_ENDINGS: dict[str, Ending] = {EVICTED: "evicted", LET_GO: "let go", DROPPED: "dropped", GHOST: "overwritten"}
+# The changes as the engine writes them (csrc/engine).
+TAKEN, FREED, MADE, PINNED, EVICTED, RELEASED, DROPPED, GHOST, MOVED, MARK = "AFCPELDGMK"
+_ENDINGS: dict[str, Ending] = {EVICTED: "evicted", RELEASED: "released", DROPPED: "dropped", GHOST: "overwritten"}
 
 
 class Label(NamedTuple):
-    """What is in a block: the op that made it, and the user's line, if it is known."""
+    """The op that made the bytes of a block, and the user's line, if it is known."""
 
     name: str
     source: str = ""
@@ -41,7 +41,7 @@ class Rectangle(NamedTuple):
     """The same number for all places of one storage; -1 for scratch."""
 
 
-# As the engine has them: seconds, changes, storages, tags (tensors; numbers for marks), addresses, bytes.
+# The columns of the engine: seconds, changes, storages, tags (tensors; numbers for marks), addresses, bytes.
 Columns: TypeAlias = tuple[
     npt.NDArray[np.float64],
     str,
@@ -59,7 +59,7 @@ class MemoryLine(NamedTuple):
     resident: npt.NDArray[np.int64]
     pinned: npt.NDArray[np.int64]
     evicted: npt.NDArray[np.int64]
-    """Dropped to make room, and still needed."""
+    """Evicted, and still needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,8 @@ class BlockLog:
 
     seconds: npt.NDArray[np.float64]
     changes: str
-    """One letter each: `A` taken by the op that runs, `F` given back, `C` made, `P` pinned, `E` evicted, `L` let go
-    of by the program, `D` dropped for good, `G` overwritten in place, `M` moved, `K` a mark of the program."""
+    """One letter each: `A` taken by the op that runs, `F` freed, `C` made, `P` pinned, `E` evicted, `L` released
+    by the program, `D` dropped for good, `G` overwritten in place, `M` moved, `K` a mark of the program."""
     storages: npt.NDArray[np.int64]
     """The engine's slot, which is used again after a `D`; -1 where there is none."""
     label_ids: npt.NDArray[np.int64]
@@ -124,11 +124,11 @@ class BlockLog:
         """Return how many bytes were resident, pinned and evicted, over time."""
         rectangles = self.rectangles()
         times = np.array([t for r in rectangles for t in (r.begin, r.end)])
-        # What is there at the end stays.
+        # Blocks that are still there at the end stay.
         ends = [0 if r.ending == "end" else -r.nbytes for r in rectangles]
         steps = np.array([b for r, end in zip(rectangles, ends, strict=True) for b in (r.nbytes, end)], dtype=np.int64)
         kinds = np.repeat(np.array([r.kind for r in rectangles], dtype=object), 2)
-        # At one moment, what ends goes before what begins.
+        # At the same moment, ends come before begins.
         order = np.lexsort((steps, times))
 
         def line(counts: Any) -> npt.NDArray[np.int64]:
@@ -138,7 +138,7 @@ class BlockLog:
 
     def _rows(self) -> Iterator[tuple[str, float, int, int, int, int]]:
         columns = (_spread(self.seconds), self.storages, self.label_ids, self.addresses, self.nbytes)
-        # One by one, the numbers of a list are many times faster to get at than those of an array.
+        # Reading numbers one by one is many times faster from a list than from an array.
         return zip(self.changes, *(column.tolist() for column in columns), strict=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class BlockLog:
 
 
 class _Walk:
-    """Follows the changes, and collects rectangles as they end."""
+    """Follows the changes and collects rectangles as they end."""
 
     def __init__(self) -> None:
         self.done: list[Rectangle] = []
@@ -167,29 +167,29 @@ class _Walk:
         self._numbers: dict[int, int] = {}  # by slot
         self._count = 0
         self._pinned: set[int] = set()
-        self._let_go: set[int] = set()  # made again, if at all, on the way to something else
+        self._released: set[int] = set()  # rematerialized, if at all, on the way to something else
         self._just_made = -1  # constants are pinned as they are made
 
     def step(self, change: str, now: float, slot: int, label: int, address: int, nbytes: int) -> None:
         if change == TAKEN:
             self._running[address] = (now, nbytes)
-        elif change == GIVEN:
+        elif change == FREED:
             begin, taken = self._running.pop(address, (now, nbytes))
-            self.done.append(Rectangle(begin, now, address, taken, "scratch", "given back", -1, -1))
+            self.done.append(Rectangle(begin, now, address, taken, "scratch", "freed", -1, -1))
         elif change == MADE:
             self._made(now, slot, label, address, nbytes)
         elif change == PINNED:
             self._pinned.add(slot)
-            held = self.placed.get(slot)
-            if held is not None and held.kind != "pinned":
+            placed = self.placed.get(slot)
+            if placed is not None and placed.kind != "pinned":
                 if slot != self._just_made:
                     self.finish(slot, now, "pinned")
-                    held = held._replace(begin=now)
-                self.placed[slot] = held._replace(kind="pinned")
+                    placed = placed._replace(begin=now)
+                self.placed[slot] = placed._replace(kind="pinned")
         elif change == MOVED and slot in self.placed:
-            held = self.placed[slot]
+            placed = self.placed[slot]
             self.finish(slot, now, "moved")
-            self.placed[slot] = held._replace(begin=now, address=address)
+            self.placed[slot] = placed._replace(begin=now, address=address)
         elif change in _ENDINGS:
             self._ended(change, now, slot)
         self._just_made = slot if change == MADE else -1
@@ -204,10 +204,10 @@ class _Walk:
             self.done.append(Rectangle(begin, now, address, nbytes, "scratch", "end", -1, -1))
 
     def finish(self, slot: int, now: float, ending: Ending) -> Rectangle | None:
-        held = self.placed.pop(slot, None)
-        if held is not None:
-            self.done.append(held._replace(end=now, ending=ending))
-        return held
+        placed = self.placed.pop(slot, None)
+        if placed is not None:
+            self.done.append(placed._replace(end=now, ending=ending))
+        return placed
 
     def come_back(self, slot: int, now: float, ending: Ending) -> None:
         gone = self.away.pop(slot, None)
@@ -219,28 +219,28 @@ class _Walk:
         if not again:
             self._numbers[slot] = self._count
             self._count += 1
-        self.come_back(slot, now, "made again")
+        self.come_back(slot, now, "rematerialized")
         begin, taken = self._running.pop(address, (now, nbytes))
         if nbytes:
             kind: Kind = "pinned" if slot in self._pinned else "again" if again else "first"
             self.placed[slot] = Rectangle(begin, now, address, taken, kind, "end", label, self._numbers[slot])
 
     def _ended(self, change: str, now: float, slot: int) -> None:
-        held = self.finish(slot, now, _ENDINGS[change])
+        placed = self.finish(slot, now, _ENDINGS[change])
         self._pinned.discard(slot)
-        if change == EVICTED and held is not None and slot not in self._let_go:
-            self.away[slot] = held._replace(begin=now, kind="evicted")
-        if change == LET_GO:
-            self._let_go.add(slot)
-            self.come_back(slot, now, "let go")
+        if change == EVICTED and placed is not None and slot not in self._released:
+            self.away[slot] = placed._replace(begin=now, kind="evicted")
+        if change == RELEASED:
+            self._released.add(slot)
+            self.come_back(slot, now, "released")
         if change == DROPPED:
-            self._let_go.discard(slot)
+            self._released.discard(slot)
             self.come_back(slot, now, "dropped")
             self._numbers.pop(slot, None)
 
 
 def _spread(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Spread changes of one moment of the clock, which stands still while an op runs, over the time to the next."""
+    """Spread changes of the same time over the time to the next: the clock stands still while an op runs."""
     if len(seconds) == 0:
         return seconds
     moments, first, counts = np.unique(seconds, return_index=True, return_counts=True)

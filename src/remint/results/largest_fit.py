@@ -1,4 +1,7 @@
-"""Finding the largest size that fits: the search and its result, whatever an attempt is."""
+"""The largest size that fits in a budget: how it is searched for, and the result.
+
+An attempt can be anything that takes a size: a step inside a budget, or a whole script in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What came of a search; attempts are in the order of their sizes."""
+    """The result of a search; attempts are in the order of their sizes."""
 
     budget_bytes: int
     attempts: tuple[Attempt, ...]
@@ -99,7 +102,7 @@ class Fit:
         figure.savefig(Path(path), dpi=150)
 
 
-def search(
+def find_largest(
     attempt: Callable[[int], Attempt],
     sizes: Sequence[int],
     *,
@@ -108,10 +111,10 @@ def search(
 ) -> Fit:
     """Double the size until one does not fit, then halve the gap.
 
-    Taken for granted: what is larger than a size that does not fit does not fit either. For greedy policies that is
-    nearly true.
+    The search assumes that nothing larger than a size that does not fit can fit. For greedy policies that is nearly
+    always true.
 
-    >>> result = search(lambda n: Attempt(size=n, fits=n <= 37), range(8, 513), budget="1GiB")
+    >>> result = find_largest(lambda n: Attempt(size=n, fits=n <= 37), range(8, 513), budget="1GiB")
     >>> result.largest, [a.size for a in result.attempts]
     (37, [8, 16, 32, 36, 37, 38, 40, 48, 64])
     """

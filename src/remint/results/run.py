@@ -31,7 +31,7 @@ class Timeline(NamedTuple):
     nbytes: npt.NDArray[np.int64]
 
 
-class Again(NamedTuple):
+class RematerializedOp(NamedTuple):
     """What one op of the program was run again for."""
 
     name: str
@@ -110,7 +110,7 @@ class Run:
     """`C3`: the op that made tensor 3 ran, `R3`: tensor 3 was rematerialized, `E3`: its storage was dropped."""
     blocks: BlockLog | None = None
     """Arena: what became of every block, if it was asked for."""
-    rematerialized: tuple[Again, ...] = ()
+    rematerialized: tuple[RematerializedOp, ...] = ()
     """What was rematerialized and for whom, the most expensive first, if it was asked for."""
 
     @property
@@ -131,7 +131,7 @@ class Run:
         """
         if self.num_rematerializations > 0 and not self.rematerialized:
             raise ValueError("the run was made without its events: pass events=True")
-        merged: dict[tuple[str, str], list[Again]] = {}
+        merged: dict[tuple[str, str], list[RematerializedOp]] = {}
         for row in self.rematerialized:
             merged.setdefault((row.name, row.source), []).append(row)
         rows = [
@@ -183,7 +183,7 @@ class Run:
             figures["events"] = tuple(data["events"])
         if "blocks" in data:
             figures["blocks"] = BlockLog.from_json(data["blocks"])
-        return cls(**figures, rematerialized=tuple(Again(*row) for row in data["rematerialized"]))
+        return cls(**figures, rematerialized=tuple(RematerializedOp(*row) for row in data["rematerialized"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the run to a JSON file."""

@@ -114,9 +114,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         session = torch_extension.new_session(**self._options)
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
-        tensor_methods.watch()
+        tensor_methods.install()
         if self._options["source_lines"]:
-            module_paths.watch()
+            module_paths.install()
         run = LiveRun(session, policy=self._policy)
         if not hasattr(self._open, "runs"):
             self._open.runs = []
@@ -129,9 +129,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     ) -> None:
         session, run = self._open.runs.pop()
         session.leave()
-        tensor_methods.unwatch()
+        tensor_methods.uninstall()
         if self._options["source_lines"]:
-            module_paths.unwatch()
+            module_paths.uninstall()
         run._failed(error)
         try:
             session.close()

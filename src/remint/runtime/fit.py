@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from remint.errors import BudgetError
-from remint.results.largest_fit import Attempt, Fit, search
+from remint.results.largest_fit import Attempt, Fit, find_largest
 from remint.runtime.budget import budget as open_budget
 
 
@@ -61,4 +61,4 @@ def fit(
             num_rematerializations=run.num_rematerializations,
         )
 
-    return search(attempt, sizes, budget=budget, progress=progress)
+    return find_largest(attempt, sizes, budget=budget, progress=progress)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remint.results.block_log import BlockLog, Label
-from remint.results.run import Again, Rematerialized, Run, Timeline
+from remint.results.run import Rematerialized, RematerializedOp, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -225,7 +225,9 @@ class LiveRun:
             timeline=self.timeline,
             events=self.events,
             blocks=self.blocks,
-            rematerialized=tuple(Again(row.name, _where(row), row.times, row.seconds, row.why) for row in self.by_op()),
+            rematerialized=tuple(
+                RematerializedOp(row.name, _where(row), row.times, row.seconds, row.why) for row in self.by_op()
+            ),
         )
 
     def report(self, path: str | os.PathLike[str]) -> None:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from remint import torch_extension
 from remint.runtime.patches import module_paths, tensor_methods
-from remint.trace import Trace
-from remint.trace.builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 from remint.trace.events import (
     CALL,
     CONSTANT,
@@ -89,9 +88,9 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
         # As much as the machine has: nothing is evicted. Pages that nobody uses cost nothing.
         everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         session = torch_extension.new_session(everything, spill=True, record=True, source_lines=self._source_lines)
-        tensor_methods.watch()
+        tensor_methods.install()
         if self._source_lines:
-            module_paths.watch()
+            module_paths.install()
         recording = Recording()
         self._open.append((session, recording))
         session.enter()
@@ -102,9 +101,9 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
     ) -> None:
         session, recording = self._open.pop()
         session.leave()
-        tensor_methods.unwatch()
+        tensor_methods.uninstall()
         if self._source_lines:
-            module_paths.unwatch()
+            module_paths.uninstall()
         # First the end: what died in the last op is let go of only then.
         session.close()
         columns = session.recorded()

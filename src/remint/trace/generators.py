@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from remint.trace.adversary import adversary
 from remint.trace.builder import TraceBuilder
 from remint.trace.trace import Trace
-from remint.trace.training_step import TrainingTape
+from remint.trace.training_step import TrainingStepWriter
 
 __all__ = ["adversary", "chain", "random_dag", "residual", "rnn", "tree", "unet"]
 
@@ -190,7 +190,7 @@ class _Net:
         if nbytes < 1:
             raise ValueError(f"nbytes must be at least 1, not {nbytes}")
         # An element-wise op reads and writes memory once, which costs about a sixteenth of a convolution.
-        self.tape = TrainingTape(seconds_per_byte=seconds / 16 / nbytes)
+        self.tape = TrainingStepWriter(seconds_per_byte=seconds / 16 / nbytes)
         self.seconds = seconds
         self.weight_bytes = max(1, nbytes // 32)
         self.small_bytes = max(1, nbytes // 1024)

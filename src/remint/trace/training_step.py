@@ -33,7 +33,7 @@ class _Node:
     seconds: float
 
 
-class TrainingTape:
+class TrainingStepWriter:
     """A step being written. Tensors are numbers, as in `TraceBuilder`; the program drops what it used up.
 
     `seconds_per_byte` is the cost of element-wise ops, which is what an op costs unless it is said.

@@ -1,9 +1,8 @@
 """Regions that inductor compiled, inside a budget.
 
-Their code gets the addresses of its inputs and of the buffers it asks for, and writes to them where no operator call
-is seen. So, while such a region runs, its inputs are resident and pinned, what it writes to is made known before, and
-nothing in it is recorded: what it makes is in the arena and counts, but is not evicted. Memory is saved only by what
-is around it; to plan what is inside, there is the backend `remint` of `torch.compile`.
+Compiled code gets addresses, and writes to them without operator calls. So the inputs of a region are made resident and
+pinned before it runs, its writes are announced, and nothing inside is recorded. Its outputs count in the arena, but are
+not evicted. To save memory inside a region, use the backend `remint` of `torch.compile`.
 """
 
 from __future__ import annotations
@@ -21,34 +20,34 @@ import torch
 from remint import torch_extension
 
 _MODULE = "torch._inductor.output_code"
-# What inductor hands out as compiled code. The second kind does not say what it writes to.
+# The classes of inductor's compiled code. The second does not say which inputs it writes to.
 _CLASSES = ("CompiledFxGraph", "CompiledAOTI")
 
-_before: dict[str, Callable[..., Any]] = {}
+_original: dict[str, Callable[..., Any]] = {}
 
 
-def watch() -> None:
-    """A first budget opens: see to it that compiled regions are announced, now or when inductor is loaded."""
+def install() -> None:
+    """Wrap inductor's compiled code when the first budget opens, or later when inductor is loaded."""
     module = sys.modules.get(_MODULE)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         _wrap_classes(module)
     sys.meta_path.insert(0, _finder)
 
 
-def unwatch() -> None:
-    """The last budget ended: leave inductor as it was."""
+def uninstall() -> None:
+    """Restore inductor when the last budget ends."""
     sys.meta_path.remove(_finder)
     module = sys.modules.get(_MODULE)
-    for name, call in _before.items():
+    for name, call in _original.items():
         getattr(module, name).__call__ = call
-    _before.clear()
+    _original.clear()
 
 
 def _wrap_classes(module: ModuleType) -> None:
     for name in _CLASSES:
         compiled = getattr(module, name, None)
-        if compiled is not None and name not in _before:
-            _before[name] = compiled.__call__
+        if compiled is not None and name not in _original:
+            _original[name] = compiled.__call__
             compiled.__call__ = _wrap(compiled.__call__)
 
 
@@ -74,7 +73,7 @@ def _wrap(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets inductor be found as always, and wraps its classes once they are there."""
+    """Finds inductor as always, and wraps its classes when it is loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Which `nn.Module` the program is in, while someone wants to know: hooks on every `forward` tell the runtime.
+"""Hooks on every `forward` that tell the runtime which `nn.Module` the program is in.
 
 The path starts at the outermost module that was called: `GPT.blocks.3.mlp`.
 """
@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from remint import torch_extension
 
 _lock = threading.Lock()
-_watchers = 0
+_users = 0
 _handles: list[RemovableHandle] = []
 
 
@@ -30,24 +30,24 @@ class _Place(threading.local):
 _place = _Place()
 
 
-def watch() -> None:
-    """Follow all modules, until `unwatch` was called as often."""
-    global _watchers
+def install() -> None:
+    """Follow all modules, until `uninstall` was called as often."""
+    global _users
     with _lock:
-        _watchers += 1
-        if _watchers == 1:
+        _users += 1
+        if _users == 1:
             _handles[:] = [
                 register_module_forward_pre_hook(_enter),
                 register_module_forward_hook(_leave, always_call=True),
             ]
 
 
-def unwatch() -> None:
-    """Stop following modules, if nobody else wants to know."""
-    global _watchers
+def uninstall() -> None:
+    """Remove the hooks when the last user is gone."""
+    global _users
     with _lock:
-        _watchers -= 1
-        if _watchers == 0:
+        _users -= 1
+        if _users == 0:
             for handle in _handles:
                 handle.remove()
             _handles.clear()
@@ -56,9 +56,9 @@ def unwatch() -> None:
 def _enter(module: nn.Module, _args: Any) -> None:
     root = type(module).__name__
     if not _place.paths:
-        # Not kept for the next call: modules may be put in and out at any time.
+        # Not kept for the next call: a program may add and remove modules at any time.
         _place.names = {id(m): f"{root}.{name}" if name else root for name, m in module.named_modules()}
-    # What is not part of the outermost module was made by it on the way.
+    # A module outside the outermost one's tree was created during its forward.
     path = _place.names.get(id(module)) or f"{_place.paths[-1]}.{root}"
     _place.paths.append(path)
     torch_extension.load().enter_module(path)

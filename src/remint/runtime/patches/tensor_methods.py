@@ -1,7 +1,8 @@
-"""The few methods of `torch.Tensor` that read memory without an operator call.
+"""Patches of the methods of `torch.Tensor` that read memory without an operator call.
 
-Whoever gets an address may keep it: the tensor is made resident and pinned. Readers that keep nothing only need it
-resident. The methods are wrapped while a budget is open, and put back when the last one ends.
+A method that returns an address makes the tensor resident and pins it, because the caller may keep the address. A
+method that only reads makes it resident. The methods are wrapped while a budget is open, and restored when the last
+budget ends.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import torch
 from remint import torch_extension
 from remint.runtime.patches import inductor_regions
 
-# On torch.Tensor: these give the address away ...
-_KEEP = (
+# Methods of torch.Tensor whose result knows the address ...
+_GIVE_ADDRESS = (
     "numpy",
     "__array__",
     "__dlpack__",
@@ -28,48 +29,48 @@ _KEEP = (
     "share_memory_",
     "pin_memory",
 )
-# ... and these only read.
-_READ = ("tolist", "__reduce_ex__", "__deepcopy__", "__repr__", "__str__", "__format__")
+# ... and methods that only read.
+_ONLY_READ = ("tolist", "__reduce_ex__", "__deepcopy__", "__repr__", "__str__", "__format__")
 
 _lock = threading.Lock()
 _open = 0
 _missing = object()
-_before: dict[str, Any] = {}
+_original: dict[str, Any] = {}
 
 
-def watch() -> None:
-    """A budget opens: wrap the methods if it is the first."""
+def install() -> None:
+    """Wrap the methods when the first budget opens."""
     global _open
     with _lock:
         _open += 1
         if _open > 1:
             return
-        inductor_regions.watch()
+        inductor_regions.install()
         module = torch_extension.load()
         pin = functools.partial(module.pin, asked=False)
-        for names, prepare in ((_KEEP, pin), (_READ, module.materialize)):
+        for names, prepare in ((_GIVE_ADDRESS, pin), (_ONLY_READ, module.materialize)):
             for name in names:
                 method = getattr(torch.Tensor, name, None)
                 if method is None:
                     continue
-                _before[name] = torch.Tensor.__dict__.get(name, _missing)
+                _original[name] = torch.Tensor.__dict__.get(name, _missing)
                 setattr(torch.Tensor, name, _wrap(method, prepare))
 
 
-def unwatch() -> None:
-    """A budget ended: put the methods back if it was the last."""
+def uninstall() -> None:
+    """Restore the methods when the last budget ends."""
     global _open
     with _lock:
         _open -= 1
         if _open > 0:
             return
-        inductor_regions.unwatch()
-        for name, method in _before.items():
+        inductor_regions.uninstall()
+        for name, method in _original.items():
             if method is _missing:
                 delattr(torch.Tensor, name)
             else:
                 setattr(torch.Tensor, name, method)
-        _before.clear()
+        _original.clear()
 
 
 def _wrap(method: Callable[..., Any], prepare: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
