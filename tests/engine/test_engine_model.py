@@ -13,14 +13,14 @@ import remint
 from remint import generators
 from remint.trace import Trace
 from remint.trace.events import Call, View
-from tests.engine.test_dtr_reference import (
+from tests.support.dtr_model import POLICIES, Model
+from tests.support.dtr_reference import (
     needs_reference,
     reference_rows,
     row_deallocation,
     row_name,
     row_trace,
 )
-from tests.support.dtr_model import POLICIES, Model
 from tests.support.random_programs import random_program
 from tests.support.trace_strategies import traces
 
