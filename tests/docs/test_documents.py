@@ -133,3 +133,9 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_files_that_are_named_exist(path: Path) -> None:
     for name in re.findall(r"`(?:python )?((?:benchmarks|examples|tests|src|csrc|docs)/[\w/.]+)`", path.read_text()):
         assert os.path.exists(ROOT / name), f"{path.name}: {name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
+def test_modules_that_are_named_exist(path: Path) -> None:
+    for name in re.findall(r"`((?:planners|report|results|trace|runtime|compiled)/[\w/]+\.\w+)`", path.read_text()):
+        assert (ROOT / "src" / "remint" / name).is_file(), f"{path.name}: {name}"
