@@ -33,7 +33,7 @@ __all__ = [
     "verify",
 ]
 
-# What needs torch, which the rest does without: imported when it is first asked for.
+# These need torch: imported when they are first used.
 _RUNTIME = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
 __all__ += [*_RUNTIME, "compile"]
 

@@ -1,4 +1,4 @@
-"""The errors a user of remint can meet, beside `ValueError` for bad arguments."""
+"""The errors that users of remint can meet, beside `ValueError` for bad arguments."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class _Error(RuntimeError):
 class BudgetError(_Error):
     """A budget cannot hold what was asked: the message says what was asked, what is possible and what to do.
 
-    `min_budget_bytes` is a budget below which nothing can work, where that is known, and `known_budget_bytes`
-    the smallest budget for which a way is known.
+    `min_budget_bytes` is a lower bound: no smaller budget can work. `known_budget_bytes` is the smallest budget that is
+    known to work. Either is None where it is not known.
     """
 
     def __init__(
@@ -23,4 +23,4 @@ class BudgetError(_Error):
 
 
 class TraceError(ValueError):
-    """A trace that makes no sense: the message names the file and line, or the event."""
+    """A trace breaks a rule: the message names the file and line, or the event."""

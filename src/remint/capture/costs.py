@@ -22,7 +22,7 @@ from remint.capture.joint_graph import Joint
 from remint.capture.stand_ins import stand_ins, tensors_in
 from remint.capture.workspaces import Workspace, measure_workspace
 
-# A node with what it is called with.
+# A node and its arguments.
 Call = tuple[fx.Node, Any, Any]
 
 REPEATS = 7

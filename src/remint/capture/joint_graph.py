@@ -15,9 +15,9 @@ from torch._functorch.aot_autograd import aot_export_module
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-# What is there is not the user's.
+# Files in these folders are not the user's.
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-_CALL = torch.nn.Module._call_impl.__code__  # in whose frames `self` is the module that is called
+_CALL = torch.nn.Module._call_impl.__code__  # the `self` of its frames is the module that is called
 
 
 @dataclass(frozen=True)

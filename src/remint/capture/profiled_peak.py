@@ -1,7 +1,7 @@
-"""The most bytes that PyTorch's allocator had given out at once, from what its profiler saw.
+"""The peak of PyTorch's allocator, from its profiler.
 
-Every allocation comes with the sum of all that are out. Adding them up in the order of their times would be wrong where
-a thread changes cores whose clocks differ.
+Every event has the total that is allocated. Adding up sizes in the order of their times would be wrong: clocks of cores
+differ, and threads change cores.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ examples:
   remint plan step.graph --budget 50% -o step.plan         its cheapest schedule in half the memory
   remint simulate step.trace --policy all --budget 70%,50% a recorded step, with every policy
   remint sweep step.trace -o sweep.html                    slowdown against budget, on one plot
-  remint report step.plan -o plan.html                     what there is to see of a run, a plan, a trace
-  remint doctor                                            is everything there, and does it work
+  remint report step.plan -o plan.html                     a page about a run, a plan, a trace
+  remint doctor                                            check the installation
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, 1 if what was asked for failed, or 2 for a mistake in what was asked."""
+    """Run the command line; return 0, 1 if the command failed, or 2 for a mistake in its arguments."""
     parser = _parser()
     args = parser.parse_args(argv)
     try:

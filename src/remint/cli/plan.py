@@ -46,7 +46,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="for each plan (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")
-    parser.add_argument("--explain", action="store_true", help="say what is rematerialized, by op and line")
+    parser.add_argument("--explain", action="store_true", help="show what is rematerialized, by op and line")
     parser.add_argument("--compare", metavar="PLANNERS", help='a table of these planners (commas), or of "all" of them')
     add_json(parser, "the figures of each plan")
     parser.set_defaults(command=run_plan)
@@ -56,7 +56,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument(
         "function",
-        help="script.py:fn, where fn() returns (model, args), and kwargs and a loss function if it likes",
+        help="script.py:fn, where fn() returns (model, args), and optionally kwargs and a loss function",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the graph file to write")
     parser.add_argument("--costs", choices=("measure", "estimate"), default="measure")

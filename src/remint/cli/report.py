@@ -27,8 +27,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the commands; each sets `command`, a function from the parsed arguments to an exit code."""
     parser = commands.add_parser(
         "report",
-        help="one page about runs, plans, traces and sweeps, which works offline",
-        description="Write what there is to see of the files: memory over time, the arena's blocks, what was "
+        help="write a page about runs, plans, traces and sweeps, which works offline",
+        description="Write a page about the files: memory over time, the arena's blocks, what was "
         "rematerialized and why, schedules, slowdown against budget.",
         epilog=_REPORT,
         **EXAMPLES,
@@ -43,14 +43,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-o", "--output", default="report.html", help=".html (default: report.html), .png, .svg, .pdf or .pickle"
     )
     parser.add_argument("--budget", metavar="BUDGET", help="run traces inside this: bytes, or percent of their peak")
-    parser.add_argument("--policy", default="coop", help="for traces: who is evicted; several with commas")
+    parser.add_argument("--policy", default="coop", help="for traces: chooses what is evicted; several with commas")
     parser.add_argument("--title", help="the page's title")
     add_json(parser, "the figures of what is shown")
     parser.set_defaults(command=_report)
 
     parser = commands.add_parser(
         "doctor",
-        help="versions, compiler, is the extension built for this torch, and a short self-test",
+        help="check versions, the compiler and the extension, and run a short self-test",
         epilog=_DOCTOR,
         **EXAMPLES,
     )

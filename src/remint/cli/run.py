@@ -34,13 +34,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         **EXAMPLES,
     )
     run.add_argument("--budget", required=True, help='bytes, such as "2GiB"')
-    run.add_argument("--policy", default="coop", help="who is evicted (default: coop)")
+    run.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
     run.add_argument(
         "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
     )
     add_json(run, "the run")
     run.add_argument("--report", metavar="PATH", help="write a page about the run (.html)")
-    run.add_argument("--source-lines", action="store_true", help="say which lines and modules were computed again most")
+    run.add_argument("--source-lines", action="store_true", help="show which lines and modules were recomputed most")
     _add_script(run)
     run.set_defaults(command=run_command)
     record = commands.add_parser(

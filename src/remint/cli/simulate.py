@@ -69,7 +69,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser("trace", help="look at traces", epilog=_TRACE, **EXAMPLES)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     info = actions.add_parser(
-        "info", help="what is in a trace, and which budgets are thinkable", epilog=_TRACE, **EXAMPLES
+        "info", help="what is in a trace, and which budgets are possible", epilog=_TRACE, **EXAMPLES
     )
     info.add_argument("files", nargs="+", metavar="FILE", help="traces; *.log and *.log.gz are DTR's logs")
     info.add_argument("--ops", type=int, default=5, metavar="N", help="show the N most expensive ops (default: 5)")
@@ -91,9 +91,7 @@ def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, b
     parser.add_argument("--deallocation", default="eager", choices=["ignore", "eager", "banish"], help="default: eager")
     parser.add_argument("--inplace", choices=["copy", "ghost"], help="default: ghost on the arena, else copy")
     parser.add_argument("--partition", action=argparse.BooleanOptionalAction, help="cheap and expensive bytes apart")
-    parser.add_argument(
-        "--moving", action=argparse.BooleanOptionalAction, help="move blocks together if there is no room"
-    )
+    parser.add_argument("--moving", action=argparse.BooleanOptionalAction, help="move blocks together to make space")
     parser.add_argument("--ignore-small", type=float, default=0.0, metavar="FRACTION", help="of the mean size")
     parser.add_argument("--sample", action="store_true", help="score sqrt(n) candidates instead of all")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The compiled path: a plan of the planners, carried out by torch.compile."""
+"""The compiled path: a plan, carried out by torch.compile."""
 
 from remint.compiled.backend import backend
 from remint.compiled.compile import Plans, compile

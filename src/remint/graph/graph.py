@@ -139,7 +139,7 @@ class Graph:
 
     @cached_property
     def min_budget_bytes(self) -> int:
-        """A lower bound for any schedule, whatever its order: what making the inputs of some op takes."""
+        """A lower bound for any schedule, whatever its order."""
         from remint.graph.numbered import least_budget
 
         return least_budget(self)

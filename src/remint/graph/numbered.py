@@ -1,4 +1,4 @@
-"""NumberedGraph: a graph in numbers, for whoever plans it."""
+"""NumberedGraph: a graph with values as numbers, for planners and native code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETS, OPS = 400, 64
 
 @dataclass(frozen=True)
 class NumberedGraph:
-    """A graph in numbers. Values are numbered in the order in which they are made; constants are left out."""
+    """A graph with values as numbers, in the order in which they are made. Constants are left out."""
 
     graph: Graph
 
@@ -73,8 +73,7 @@ class NumberedGraph:
     def turn(self) -> int:
         """Where the forward phase ends: the op before which most bytes wait for a later op.
 
-        A graph does not say which ops are the backward phase. What waits, graph outputs apart, is largest
-        where it begins.
+        A graph does not say which ops are the backward phase. Most bytes wait, graph outputs apart, where it begins.
         """
         n = len(self.graph.ops)
         change = [0] * (n + 2)
@@ -105,12 +104,12 @@ class NumberedGraph:
 
     @cached_property
     def least_memory(self) -> LeastMemory:
-        """What looks for schedules of little memory."""
+        """The native search for schedules of little memory."""
         return LeastMemory(self.native)
 
     @classmethod
     def of(cls, graph: Graph) -> NumberedGraph:
-        """Return the numbered of a graph, which is made once."""
+        """Return the numbered graph of a graph; it is made once."""
         if "_numbered" not in graph.__dict__:
             graph.__dict__["_numbered"] = cls(graph)
         numbered: NumberedGraph = graph.__dict__["_numbered"]
@@ -118,5 +117,5 @@ class NumberedGraph:
 
 
 def least_budget(graph: Graph) -> int:
-    """Return bytes below which no schedule of the graph exists, by looking back from the ops that hold most."""
+    """Return a proven lower bound on the bytes of any schedule, by looking back from the ops that hold most."""
     return int(NumberedGraph.of(graph).least_memory.bound(SETS, OPS))

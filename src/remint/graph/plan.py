@@ -46,7 +46,7 @@ class Plan:
         planner: str = "",
         seconds: float = 0.0,
     ) -> Plan:
-        """Make a plan of the ops to run, in order, with each value freed as early as it can be."""
+        """Make a plan of the ops to run, in order; each value is freed as early as possible."""
         steps = with_frees(graph, sequence)
         cost, peak = replay(graph, steps)
         bound = graph.cost if bound is None else max(graph.cost, bound)
@@ -73,7 +73,7 @@ class Plan:
         return tuple(step.op for step in self.steps if isinstance(step, Compute))
 
     def explain(self, limit: int = 20) -> str:
-        """Say what is kept, what is rematerialized when and what it costs, by op and source line."""
+        """Return a text: how many ops run once, which are rematerialized, when, and what that costs."""
         graph = self.graph
         runs: dict[int, list[int]] = defaultdict(list)
         for position, op in enumerate(self.sequence):
@@ -146,7 +146,7 @@ class Plan:
         )
 
     def report(self, path: str | Path) -> None:
-        """Write what there is to see of the plan to one HTML file, which works offline."""
+        """Write a page about the plan: one HTML file, which works offline."""
         from remint.report import write_html
 
         write_html(path, [self])

@@ -1,4 +1,4 @@
-"""Two views of one step: a trace is a stream of calls on tensors, a graph is ops on storages."""
+"""Traces to graphs and back: a trace is a stream of calls on tensors, a graph is ops on storages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from remint.trace.events import Call, Constant, Mutate, View
 def graph_from_trace(trace: Trace) -> Graph:
     """Return the graph of a trace: views collapse into their storages, an op in place makes a fresh value.
 
-    A view that costs something is an op that makes a value of no bytes. When the program let go of what does
-    not matter: a plan frees by itself. What is held at the end are the outputs.
+    A view that costs something is an op that makes a value of no bytes. Releases do not matter: a plan frees by itself.
+    Tensors that are held at the end are the outputs.
     """
     constants: dict[str, int] = {}
     ops: list[Op] = []

@@ -22,7 +22,7 @@ class ChainBlock:
     sweep_peak: int  # running it forward, keeping its last value only
     store_peak: int  # running it forward, keeping all that is stored
     backward_peak: int  # running its backward part, all that is stored included
-    gradient_bytes: int  # backward values that wait while blocks up to this one are made again
+    gradient_bytes: int  # backward values that wait while blocks up to this one are recomputed
     result_bytes: int  # outputs of the graph made by the backward parts of later blocks
 
 

@@ -16,7 +16,7 @@ from remint.graph.numbered import NumberedGraph
 
 @dataclass(frozen=True)
 class Progress:
-    """What a planner knows so far."""
+    """What a planner has found so far."""
 
     planner: str
     seconds: float
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a planner is asked: a graph, a budget, the time it has, a seed, whom to tell."""
+    """What a planner is asked: a graph, a budget, a deadline, a seed, a listener for progress."""
 
     numbered: NumberedGraph
     budget: int

@@ -1,10 +1,10 @@
 """Bounds from one op at a time, by minimum cuts: milliseconds for a network, under a second for 20,000 ops.
 
-While an op runs for the first time, what is needed later is kept, or made again from what is kept. With a price
-on bytes in place of the budget (Lagrangian relaxation) the cheapest choice is a minimum cut; the best price gives
-the linear relaxation of the program of refine.py with one group cut out, without a program. Min-cut partitioners
+While an op runs for the first time, values that are needed later are kept, or recomputed from what is kept. With a
+price on bytes in place of the budget (Lagrangian relaxation) the cheapest choice is a minimum cut; the best price gives
+the linear relaxation of the program of refinement.py with one group cut out, without a program. Min-cut partitioners
 (as that of PyTorch) minimise the bytes between two phases by such a cut; here it bounds the cost of every
-schedule whose first runs are in the graph's order. What the cut lets go is where a search begins.
+schedule whose first runs are in the graph's order. A search begins from what the cut drops.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from remint._core import cut_bound
 from remint.planners.contract import Task
 from remint.planners.decisions import Decision
 
-STAGES = 64  # those at which most is held when nothing is let go
+STAGES = 64  # those at which most is held when nothing is dropped
 PART, MOST_SECONDS = 0.1, 1.5  # of the time
 
 
 def best_cut(task: Task) -> tuple[float, list[Decision]]:
-    """Return a cost that no schedule is below, infinite if none fits, and what to let go at the op that says so."""
+    """Return a cost that no schedule is below, infinite if none fits, and what to drop at the op that proves it."""
     numbered, n = task.numbered, len(task.numbered.cost)
     best, decisions = 0.0, list[Decision]()
     deadline = time.monotonic() + min(MOST_SECONDS, PART * task.left())
@@ -40,7 +40,7 @@ def best_cut(task: Task) -> tuple[float, list[Decision]]:
 
 
 def _memory(task: Task) -> list[int]:
-    """Bytes at the first run of each op when nothing is let go."""
+    """Bytes at the first run of each op when nothing is dropped."""
     numbered, n = task.numbered, len(task.numbered.cost)
     change = [0] * (n + 2)
     for v, users in enumerate(numbered.users):

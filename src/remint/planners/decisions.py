@@ -1,8 +1,8 @@
 """Schedules in the three forms planners use, and how one becomes another.
 
 - a *sequence*: the ops to run, in order; - *kept* sets (Checkmate's S): per stage, the values that are
-resident when it begins; - *decisions*: what the native search changes, sparse (see csrc/search_state.h). A
-drop `(True, v, t)` lets value v go before stage t; a force `(False, i, t)` runs op i again in stage t
+resident when it begins; - *decisions*: what the native search changes, sparse (see csrc/planner/schedule_state.h). A
+drop `(True, v, t)` drops value v before stage t; a force `(False, i, t)` runs op i again in stage t
 although nothing there needs it.
 """
 
@@ -151,7 +151,7 @@ def staged(sequence: Sequence[int]) -> list[int]:
 
 
 def drop_unless(numbered: NumberedGraph, kept: Iterable[int]) -> list[Decision]:
-    """Return decisions that let forward values go after their last forward use, `kept` apart."""
+    """Return decisions that drop forward values after their last forward use, `kept` apart."""
     keep = set(kept)
     decisions = []
     for v, users in enumerate(numbered.users):

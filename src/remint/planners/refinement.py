@@ -1,13 +1,13 @@
 """Bounds from a coarse program that is refined where it is wrong; the proofs of `auto`.
 
-A program with few groups (see program.py) is a relaxation that is solved in a fraction of a second, and with
-its groups cut at the stages that bind it is nearly as strong as the whole. Its solution is turned into a
+A program with few groups (see solvers/integer_program.py) is a relaxation that is solved in a fraction of a second.
+With its groups cut at the stages that bind it is nearly as strong as the whole. Its solution is turned into a
 schedule; where that breaks the budget, a group is cut and the program solved again. A solution that keeps the
 budget is a schedule of proven cost. This is our own method; the principle is that of cutting planes and of
 Benders' decomposition.
 
 On fine groups the linear relaxation is weaker, not stronger: it rematerializes an op in small parts over many
-stages, each part from a small part of an input. Few groups leave it no room for that.
+stages, each part from a small part of an input. With few groups it cannot.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:
         [f"{trace.num_ops:,}", f"ops in {format_seconds(trace.seconds)}"],
         *([format_seconds(seconds), f"in {count:,} × {name}"] for name, (count, seconds) in totals[:2]),
     ]
-    # Its own peak says more than the room it was given to be looked at.
+    # Show its own peak, not the budget that it was simulated in.
     data["budget"] = max(r + n for r, n in zip(data["rects"]["address"], data["rects"]["nbytes"], strict=True))
     return data
 

@@ -1,4 +1,4 @@
-"""What came of executing or simulating under a budget."""
+"""Run: the result of executing or simulating under a budget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Timeline(NamedTuple):
 
 
 class RematerializedOp(NamedTuple):
-    """What one op of the program was run again for."""
+    """One op of the program that was rematerialized: how often, and which ops needed it."""
 
     name: str
     source: str
@@ -44,7 +44,7 @@ class RematerializedOp(NamedTuple):
 
 
 class Rematerialized(NamedTuple):
-    """What one operator was run again for."""
+    """One operator that was rematerialized: how often, and which ops needed it."""
 
     name: str
     times: int
@@ -72,7 +72,7 @@ def split_source(source: str) -> tuple[str, str]:
 class Run:
     """The result of one run: did it fit, what did it cost, what was done for it.
 
-    Two runs are equal if they came out the same, whatever time the searches took.
+    Two runs are equal if their figures are, whatever time the searches took.
     """
 
     status: Status
@@ -85,33 +85,33 @@ class Run:
     """No schedule can do with less: the inputs and outputs of one op, and the constants."""
     peak_bytes: int
     pinned_bytes: int
-    """What could not have been evicted at the end."""
+    """Bytes that could not be evicted at the end."""
     num_ops: int
     num_evictions: int
-    """Times that bytes were dropped, those that the program let go of included."""
+    """Times that bytes were dropped, those of released tensors included."""
     num_rematerializations: int
     num_searches: int
     """Times that the policy was asked for something to evict."""
     num_scores: int
     """Candidates that the policy scored in those searches."""
     computed_seconds: float
-    """What the program's own ops took."""
+    """The time of the program's own ops."""
     rematerialized_seconds: float
     search_seconds: float
     """Real time spent in searches."""
     moved_bytes: int
-    """Arena: bytes that were moved together because an op found no room."""
+    """Arena: bytes that were moved to make space."""
     fragmentation: float
     """Arena: free bytes that could not serve the request at hand, over the budget; the mean over searches."""
     failure: str | None = None
-    """Where and why a run that is not `ok` ended."""
+    """Where and why a run failed; None if it is `ok`."""
     timeline: Timeline | None = None
     events: tuple[str, ...] | None = None
     """`C3`: the op that made tensor 3 ran, `R3`: tensor 3 was rematerialized, `E3`: its storage was dropped."""
     blocks: BlockLog | None = None
-    """Arena: what became of every block, if it was asked for."""
+    """Arena: the log of every block, if it was asked for."""
     rematerialized: tuple[RematerializedOp, ...] = ()
-    """What was rematerialized and for whom, the most expensive first, if it was asked for."""
+    """The rematerialized ops, the most expensive first, if they were asked for."""
 
     @property
     def slowdown(self) -> float:
@@ -121,16 +121,16 @@ class Run:
         return 1 + self.rematerialized_seconds / self.computed_seconds
 
     def by_op(self) -> list[Rematerialized]:
-        """Return which operators were run again, the most expensive first, by line and module where these are known.
+        """Return which operators were rematerialized, the most expensive first, by line and module where known.
 
-        A simulation knows it with `events=True`.
+        A simulation knows them with `events=True`.
 
         >>> from remint import generators, simulate
         >>> [(row.name, row.times) for row in simulate(generators.chain(8), budget="60%", events=True).by_op()]
         [('forward', 5)]
         """
         if self.num_rematerializations > 0 and not self.rematerialized:
-            raise ValueError("the run was made without its events: pass events=True")
+            raise ValueError("this run has no events: simulate it with events=True")
         merged: dict[tuple[str, str], list[RematerializedOp]] = {}
         for row in self.rematerialized:
             merged.setdefault((row.name, row.source), []).append(row)
@@ -151,7 +151,7 @@ class Run:
     def decision_sha256(self) -> str:
         """One number for all decisions of the run; needs `events=True`."""
         if self.events is None:
-            raise ValueError("the run was made without its events: pass events=True")
+            raise ValueError("this run has no events: simulate it with events=True")
         return hashlib.sha256("".join(f"{event};" for event in self.events).encode()).hexdigest()
 
     def summary(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Run:
         return {name: getattr(self, name) for name in names} | {"slowdown": self.slowdown}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the run as plain data, with all that was kept of it."""
+        """Return the run as plain data."""
         data = {"format": "remint.run", "version": VERSION, **self.summary()}
         del data["slowdown"]
         if self.timeline is not None:
@@ -195,7 +195,7 @@ class Run:
         return cls.from_json(json.loads(Path(path).read_text()))
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write what there is to see of the run to one HTML file, which works offline."""
+        """Write a page about the run: one HTML file, which works offline."""
         from remint.report import write_html
 
         write_html(path, [self])

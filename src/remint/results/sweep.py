@@ -33,7 +33,7 @@ class Sweep(Sequence[Row]):
         return iter(self.rows)
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write slowdown against budget, for each trace, to one HTML file, which works offline."""
+        """Write a page with slowdown against budget for each trace: one HTML file, which works offline."""
         from remint.report import write_html
 
         write_html(path, [self])

@@ -1,4 +1,4 @@
-"""`remint.budget` and what belongs to it: any eager PyTorch program inside a budget that holds."""
+"""The runtime: any eager PyTorch program inside a budget, or recorded as a trace."""
 
 from remint.runtime.budget import budget
 from remint.runtime.fit import fit

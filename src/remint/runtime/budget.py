@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
-    """Run what is inside in a budget of memory, bit for bit as without.
+    """Run the code inside in a budget of memory, with the same bits as without.
 
     >>> import torch
     >>> model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
@@ -33,17 +33,17 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     >>> run.status, run.peak_bytes <= run.budget_bytes, run.num_rematerializations > 0
     ('ok', True, True)
 
-    CPU memory that the code inside allocates comes from an arena of exactly the budget. When it is full, tensors
-    that can be computed again are evicted, and computed again when they are needed. What was allocated before (the
+    CPU memory that the code inside allocates comes from an arena of exactly the budget. When it is full, tensors that
+    can be recomputed are evicted. They are recomputed when they are needed. Memory that was allocated before (the
     weights of a model made outside) is not in the arena and does not count. Other threads are not affected.
 
     After the `with`, every tensor that the program still holds is resident and ordinary. A budget can be used as a
-    decorator; then every call opens its own. Budgets can be nested: the inner one has its own arena, and what it
-    uses of the outer one's is pinned there.
+    decorator; then every call opens its own. Budgets can be nested: the inner one has its own arena, and tensors of the
+    outer one that it uses are pinned there.
 
     Args:
         budget: bytes, as an int or a string such as `"2GiB"`.
-        policy: who is evicted; `remint.policy_names()` lists them.
+        policy: chooses what is evicted; `remint.policy_names()` lists them.
         overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
         partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
@@ -54,10 +54,10 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             experiments that must come out the same each time; with a trace, as `remint.simulate` says. Ops beyond it
             are measured.
         timeline: keep the bytes in use after each op.
-        events: keep the list of what was evicted and made again, by the numbers that tensors have in a recorded trace.
-        blocks: keep what became of every block of the arena, for `run.blocks` and the arena map of `run.report()`.
-        source_lines: know which line of the program and which module each op came from, for `run.by_op()` and reports.
-            Takes a few microseconds per op and per module.
+        events: keep the list of evictions and rematerializations, by the numbers that tensors have in a recorded trace.
+        blocks: keep the log of every block of the arena, for `run.blocks` and the arena map of `run.report()`.
+        source_lines: note the line of the program and the module of each op, for `run.by_op()` and reports. Takes a few
+            microseconds per op and per module.
         chaos: evict everything that can be evicted after every op. A test of whether a program runs under remint at
             all; very slow.
         check: check the engine's books after every op. For tests of remint.
@@ -83,7 +83,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     ) -> None:
         budget_bytes = parse_budget(budget)
         if budget_bytes == 0:
-            raise ValueError("a budget of 0 bytes holds nothing")
+            raise ValueError("a budget of 0 bytes holds nothing: give more")
         if policy not in policy_names("arena"):
             raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
         if overflow not in ("raise", "spill"):
@@ -136,7 +136,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         try:
             session.close()
         except BudgetError:
-            # What cannot be made again raises when it is read. The first error says more.
+            # Tensors that could not be recomputed raise when they are read. The first error says more.
             if error is None:
                 raise
 
@@ -152,7 +152,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
 
 
 def costs_of(trace: Trace | Sequence[float]) -> tuple[list[int], list[int]]:
-    """Return the nanoseconds of each op, and the bytes that it makes, which decide where they are placed; or -1."""
+    """Return for each op its nanoseconds, and the bytes that it makes or -1; the bytes decide where they are placed."""
     if not isinstance(trace, Trace):
         return [round(seconds * 1e9) for seconds in trace], [-1] * len(trace)
     is_op = (trace.kinds >= CALL) & (trace.kinds <= MUTATE)

@@ -26,10 +26,10 @@ def fit(
     """Return the largest of `sizes` for which `step(size)` runs inside the budget.
 
     Args:
-        step: trains one step at a size. What it makes inside counts: make the model outside if its weights shall not.
+        step: trains one step at a size. Tensors that it makes count: make the model outside if its weights shall not.
         sizes: candidates, such as `range(8, 513)`.
         budget: bytes, as an int or a string such as `"2GiB"`.
-        policy: who is evicted.
+        policy: chooses what is evicted.
         repeats: times each step is run; the fastest counts.
         progress: called with each attempt.
 

@@ -1,4 +1,4 @@
-"""The `run` that `with remint.budget(...) as run` gives: live while the budget is open, final after it."""
+"""The `run` of `with remint.budget(...) as run`: live while the budget is open, final after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LiveRun:
-    """What came of a budget so far. The names are those of `remint.Run`; `finished()` gives one that stays."""
+    """The figures of a budget so far, with the names of `remint.Run`. `finished()` returns a `Run` of this moment."""
 
     def __init__(self, session: _torch.Session, *, policy: str) -> None:
         self._session = session
@@ -38,7 +38,7 @@ class LiveRun:
 
     @property
     def budget_bytes(self) -> int:
-        """What was asked for."""
+        """The budget."""
         return int(self._figure("budget_bytes"))
 
     @property
@@ -50,8 +50,8 @@ class LiveRun:
     def min_budget_bytes(self) -> int:
         """The smallest budget that can do what was done so far.
 
-        It is the most that was in use by what cannot be evicted while an op ran: what is pinned, and the op's own. What
-        this is scattered over may take more.
+        It is the most that was in use at once by pinned tensors and a running op. If they are scattered over the arena,
+        more is needed.
         """
         return int(self._figure("min_budget_bytes"))
 
@@ -62,7 +62,7 @@ class LiveRun:
 
     @property
     def pinned_bytes(self) -> int:
-        """What cannot be evicted now."""
+        """Bytes that cannot be evicted now."""
         return int(self._figure("pinned_bytes"))
 
     @property
@@ -77,7 +77,7 @@ class LiveRun:
 
     @property
     def num_evictions(self) -> int:
-        """Times that bytes were dropped, those that the program let go of included."""
+        """Times that bytes were dropped, those of released tensors included."""
         return int(self._figure("num_evictions"))
 
     @property
@@ -97,27 +97,27 @@ class LiveRun:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that were moved together because an op found no room."""
+        """Bytes that were moved to make space."""
         return int(self._figure("moved_bytes"))
 
     @property
     def num_storages(self) -> int:
-        """Storages that are on record now, those that only recipes need included."""
+        """Storages with a record now, those that only recipes need included."""
         return int(self._figure("num_storages"))
 
     @property
     def computed_seconds(self) -> float:
-        """What the program's own ops took."""
+        """The time of the program's own ops."""
         return float(self._figure("computed_ns")) * 1e-9
 
     @property
     def rematerialized_seconds(self) -> float:
-        """What running ops again took."""
+        """The time of rematerialization."""
         return float(self._figure("rematerialized_ns")) * 1e-9
 
     @property
     def search_seconds(self) -> float:
-        """Real time spent in making room: searches, evictions, moves."""
+        """Real time spent on making space: searches, evictions, moves."""
         return float(self._figure("search_ns")) * 1e-9
 
     @property
@@ -143,9 +143,11 @@ class LiveRun:
         return Timeline(seconds, nbytes) if len(seconds) else None
 
     def by_op(self) -> list[Rematerialized]:
-        """Return which operators were run again, the most expensive first; with `source_lines=True` by line and module.
+        """Return which operators were recomputed, the most expensive first.
 
-        What belongs to the backward pass has the line and module of its forward op, or the name of autograd's node.
+        With `source_lines=True` they are by line and module.
+
+        Ops of the backward pass have the line and module of their forward op, or the name of autograd's node.
         """
         rows = [
             Rematerialized(name, times, ns * 1e-9, source or None, module or None, _why(needed_by))
@@ -155,12 +157,12 @@ class LiveRun:
 
     @property
     def events(self) -> tuple[str, ...] | None:
-        """What was evicted and made again, if the budget was opened with `events=True`; see `Run.events`."""
+        """Evictions and rematerializations, if the budget was opened with `events=True`; see `Run.events`."""
         return tuple(self._session.events().split(";")[:-1]) or None
 
     @property
     def blocks(self) -> BlockLog | None:
-        """What became of every block of the arena, if the budget was opened with `blocks=True`."""
+        """The log of every block of the arena, if the budget was opened with `blocks=True`."""
         columns, first_numbers, makers, marks = self._session.block_log()
         if not columns[1]:
             return None
@@ -231,7 +233,7 @@ class LiveRun:
         )
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Write what there is to see of the run to one HTML file.
+        """Write a page about the run: one HTML file.
 
         The memory over time needs `timeline=True`, the arena map `blocks=True`, lines and modules `source_lines=True`.
         """
@@ -254,7 +256,7 @@ class LiveRun:
 
 
 def _where(row: Rematerialized) -> str:
-    # As the labels of blocks and recorded traces have it.
+    # The same form as in the labels of blocks and in recorded traces.
     return f"{row.module} at {row.source}" if row.module else row.source or ""
 
 

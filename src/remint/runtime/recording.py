@@ -36,7 +36,7 @@ Costs = Literal["median", "measured"]
 
 
 class Recording:
-    """What `with remint.record() as recording` gives; it has its `trace` after the `with`."""
+    """The result of `with remint.record() as recording`; its `trace` is there after the `with`."""
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
@@ -45,9 +45,9 @@ class Recording:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded."""
+        """The recorded trace."""
         if self._trace is None:
-            raise ValueError("the trace is there after the `with` block: what is not over cannot be read")
+            raise ValueError("the trace is not complete yet: read it after the `with` block")
         return self._trace
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -56,7 +56,7 @@ class Recording:
 
 
 class record:  # noqa: N801 (used like a function: `with remint.record() as recording`)
-    """Record what the code inside asks for, without a budget.
+    """Record the ops and memory requests of the code inside, without a budget.
 
     >>> import torch
     >>> model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
@@ -65,11 +65,12 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
     >>> recording.trace.num_ops > 16
     True
 
-    The trace has every op below autograd, backward pass and optimizer included, with its storages: what it reads,
-    writes and makes, the memory it asks for in order, and where each dies. `remint.simulate` reads it, and with
-    `memory="arena", moving=True` does just what `remint.budget(..., costs=trace)` does when the program runs again.
+    The trace has every op below autograd, backward pass and optimizer included: the storages that it reads, writes and
+    makes, its memory requests in order, and where each storage dies. `remint.simulate(trace, memory="arena",
+    moving=True)` makes the same decisions as `remint.budget(..., costs=trace)` when the program runs again.
 
-    A first step is not like the others: lazy initialisation, page faults, optimizer state. Do one before.
+    Run one step before you record. The first step differs from the others: lazy initialisation, page faults, optimizer
+    state.
 
     Args:
         costs: `"median"` gives all ops of the same operator, sizes and types the median of what they took, since one
@@ -85,7 +86,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
         self._open: list[tuple[_torch.Session, Recording]] = []
 
     def __enter__(self) -> Recording:
-        # As much as the machine has: nothing is evicted. Pages that nobody uses cost nothing.
+        # All memory of the machine, so that nothing is evicted. Unused pages cost nothing.
         everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         session = torch_extension.new_session(everything, spill=True, record=True, source_lines=self._source_lines)
         tensor_methods.install()
@@ -104,7 +105,7 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
         tensor_methods.uninstall()
         if self._source_lines:
             module_paths.uninstall()
-        # First the end: what died in the last op is let go of only then.
+        # Close first: tensors that died in the last op are released only then.
         session.close()
         columns = session.recorded()
         assert columns is not None
@@ -184,6 +185,6 @@ def _medians(nanoseconds: npt.NDArray[np.int64], signatures: npt.NDArray[np.uint
     _, group_of = np.unique(signatures, return_inverse=True)
     order = np.argsort(group_of, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(group_of[order])) + 1):
-        if len(group):  # nothing was recorded: one group of nothing
+        if len(group):  # an empty recording has one empty group
             medians[group] = int(np.median(nanoseconds[group]))
     return medians

@@ -1,4 +1,4 @@
-"""One training step with and without a budget: is it the same, bit for bit?"""
+"""A self-test: one training step with and without pressure must give the same bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remint.units import format_bytes
 
 
 def self_test() -> str:
-    """Train a small network inside a budget; return what came of it, raise if the bits differ.
+    """Train a small network inside a budget; return a line about it, raise if the bits differ.
 
     >>> self_test().startswith("the same bits")
     True

@@ -1,4 +1,4 @@
-"""What a program can tell remint about one tensor. Outside of budgets, and on other tensors, these do nothing."""
+"""Functions on one tensor of a budget. On other tensors they do nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remint import torch_extension
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Make `tensor` resident and keep it so: for code that keeps its address. Returns the tensor."""
+    """Make `tensor` resident and never evict it again: for code that keeps its address. Returns the tensor."""
     torch_extension.load().pin(tensor, asked=True)
     return tensor
 
@@ -20,10 +20,10 @@ def materialize(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_resident(tensor: torch.Tensor) -> bool:
-    """Tell whether the bytes of `tensor` are there."""
+    """Return whether the bytes of `tensor` are in memory."""
     return bool(torch_extension.load().is_resident(tensor))
 
 
 def evict(tensor: torch.Tensor) -> bool:
-    """Drop the bytes of `tensor` if they can be made again; tell whether they are gone. For tests and the curious."""
+    """Evict `tensor` if it can be recomputed; return whether it is evicted now. For tests."""
     return bool(torch_extension.load().evict(tensor))

@@ -1,4 +1,4 @@
-"""Names for what a simulation did: the labels of blocks, and which op was run again for which."""
+"""Names for the decisions of a simulation: labels of blocks, and which op was rematerialized for which."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def block_log(trace: Trace, columns: Columns) -> BlockLog:
 
 
 def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[RematerializedOp, ...]:
-    """Return what was run again, by op of the program, and which ops needed it."""
+    """Return the rematerialized ops of the program, and which ops needed them."""
     event_of = np.repeat(np.arange(trace.num_events), np.diff(trace.out_offsets)).tolist()
     times: Counter[int] = Counter()
     needed_by: dict[int, Counter[str]] = defaultdict(Counter)
-    waiting: list[int] = []  # run again since the last op of the program, for the next one
+    waiting: list[int] = []  # rematerialized since the last op of the program, for the next one
     for decision in decisions:
         kind, event = decision[0], event_of[int(decision[1:])]
         if kind == "R":

@@ -42,31 +42,31 @@ def simulate(
     blocks: bool = False,
     check: bool = False,
 ) -> Run:
-    """Run `trace` under a budget and tell what it costs.
+    """Run `trace` under a budget and return what it costs.
 
-    The budget is in bytes (`"2GiB"`, an int), or a percentage of `trace.peak_bytes`. A run that does not fit or that
-    rematerializes without end is a result too: see `Run.status`.
+    The budget is in bytes (`"2GiB"`, an int), or a percentage of `trace.peak_bytes`. A run that does not fit, or that
+    rematerializes without end, is a result too: see `Run.status`.
 
     Args:
         trace: what to run, or the file it is in.
         budget: bytes, or a percentage of the trace's own peak.
-        policy: who is evicted; `policy_names()` lists them. `coop` and `dte` need `memory="arena"`.
+        policy: chooses what is evicted; `policy_names()` lists them. `coop` and `dte` need `memory="arena"`.
         memory: `"ideal"` counts bytes, with the semantics of DTR's own simulator; `"arena"` gives them addresses,
             with the semantics of a real run.
-        deallocation: what happens when the program lets go of a tensor.
+        deallocation: what happens when the program releases a tensor.
         inplace: `"ghost"` (arena only, its default) writes in place, `"copy"` makes a fresh storage.
         partition: cheap and expensive bytes at two ends of the arena; by default only with `coop`.
-        moving: where there is no room on the arena, blocks may also be moved together, as in a real run (the moves take
-            no simulated time, but are counted); by default only with `coop`.
+        moving: to make space on the arena, blocks may also be moved together, as in a real run (the moves take no
+            simulated time, but are counted); by default only with `coop`.
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
         max_slowdown: a run that gets slower than this ends as `thrash`.
-        max_depth: on the arena, pin what would take a chain of more ops than this to make again, as `remint.budget`
-            does at 10,000.
+        max_depth: on the arena, pin tensors whose recomputation would take a chain of more ops than this, as
+            `remint.budget` does at 10,000.
         timeline: keep the bytes in use after each op.
-        events: keep the list of all that happened, and what was rematerialized for whom (`run.by_op()`).
-        blocks: keep that, and what became of every block of the arena: for reports.
+        events: keep the list of all events, and which op was rematerialized for which (`run.by_op()`).
+        blocks: keep these, and the log of every block of the arena: for reports.
         check: check the engine's books after every event. Slow; for tests.
 
     >>> from remint import generators

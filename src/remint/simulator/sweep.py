@@ -30,8 +30,8 @@ def sweep(
 ) -> Sweep:
     """Simulate every trace with every policy under every budget, `jobs` at a time.
 
-    The simulations are native code that lets go of the interpreter, so threads keep all cores busy and share the
-    traces. `options` are those of `simulate`.
+    The simulations are native code that releases the GIL, so threads keep all cores busy and share the traces.
+    `options` are those of `simulate`.
 
     >>> from remint import generators
     >>> rows = sweep({"chain": generators.chain(64)}, budgets=["50%", "25%"], policies=["lru", "dtr-eq"])
@@ -43,7 +43,7 @@ def sweep(
     named = _named_traces(traces)
     names = policy_names(memory) if policies == "all" else [policies] if isinstance(policies, str) else policies
     cases = [(name, policy, budget) for name in named for policy in names for budget in budgets]
-    # A sweep that cannot be right fails before it starts.
+    # A sweep with a mistake fails before it starts.
     for trace in named.values():
         for budget in budgets:
             parse_budget(budget, peak_bytes=trace.peak_bytes)
@@ -79,7 +79,7 @@ def _named_traces(traces: Mapping[str, Trace] | Sequence[str | os.PathLike[str]]
 
 def _progress(*, enabled: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # On stderr, so that what a command prints can be piped.
+    # On stderr, so that the output of a command can be piped.
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not enabled)
 
 

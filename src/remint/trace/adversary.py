@@ -11,8 +11,8 @@ def adversary(n: int, *, policy: str = "dtr-eq", width: int = 8, seed: int = 0) 
     """Return a trace of `n` unit ops on which `policy`, with a budget of `width` bytes, does far more than `n` ops.
 
     From one root grow `width + 1` paths of unit tensors, all held by the program. A budget of `width` cannot hold a
-    tensor of every path, so there is always one with nothing resident: that one is extended next, and has to be made
-    again from the root. An offline schedule would finish one path after the other, in about `n` ops; any
+    tensor of every path, so there is always one with nothing resident. That one is extended next, and has to be
+    recomputed from the root. An offline schedule would finish one path after the other, in about `n` ops; any
     deterministic policy needs a factor of Omega(n / width) more.
 
     >>> from remint import simulate
@@ -36,7 +36,7 @@ def adversary(n: int, *, policy: str = "dtr-eq", width: int = 8, seed: int = 0) 
         (tensor,) = builder.call("extend", args, [1], seconds=1.0)
         status = simulation.advance(builder.build(), finish=False)
         if status != "ok":
-            raise RuntimeError(f"the policy gave up with {status} while the adversary was at work")
+            raise RuntimeError(f"the policy ended with {status} while the adversary was at work")
         return tensor
 
     root = extend([])

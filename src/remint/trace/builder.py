@@ -90,7 +90,7 @@ class TraceBuilder:
         return len(self._nbytes)
 
     def constant(self, nbytes: int, name: str = "constant", *, where: Where = "arena") -> int:
-        """Add a tensor that nothing can remake; return its number. `where` it is: see `Constant`."""
+        """Add a tensor that cannot be recomputed; return its number. `Constant` says what `where` means."""
         self._begin(CONSTANT, name)
         size = check_bytes(self._fail, nbytes)
         if where not in WHERE:
@@ -120,8 +120,8 @@ class TraceBuilder:
         output i, `("allocate", nbytes)` for scratch, `("free", k)` for the k-th allocation of this op.
         Scratch that is not freed goes when the op ends. If there are any, they must make each fresh output.
 
-        The outputs `once` (their indices) cannot be made again, nor can the outputs `kept`, which come last: memory
-        that outlives the op and is not known to be a tensor before an op takes it for an argument.
+        The outputs `once` (their indices) cannot be recomputed. Nor can the outputs `kept`, which come last: raw blocks
+        that outlive the op and are in no tensor before an op takes them as an argument.
         """
         self._begin(CALL, name, source)
         fail = self._fail
@@ -162,8 +162,8 @@ class TraceBuilder:
 
         If the program has no other name for a tensor that was written, `release` it afterwards. The op can have more
         outputs, of `nbytes` fresh bytes. Those of `mutated` that are `overwritten` are not read. `effects` are
-        arguments that are written, but that nothing it makes depends on; with it, even if it is empty, `mutated` may
-        be, too.
+        arguments that are written, but that no output depends on. If `effects` is given, even as an empty list,
+        `mutated` may be empty.
         """
         self._begin(MUTATE, name, source)
         fail = self._fail
@@ -187,15 +187,15 @@ class TraceBuilder:
         return tuple(map(self._append_tensor, sizes, aliases, sizes))
 
     def pin(self, tensor: int, *, fixed: bool = False) -> None:
-        """From here on `tensor` cannot be made again; nor be moved, if it is `fixed`."""
+        """From here on `tensor` cannot be recomputed; nor moved, if it is `fixed`."""
         self._about(FIX if fixed else PIN, tensor)
 
     def materialize(self, tensor: int) -> None:
-        """Read `tensor` around all ops."""
+        """Read `tensor` outside of all ops."""
         self._about(MATERIALIZE, tensor)
 
     def release(self, tensor: int) -> None:
-        """Let go of `tensor`: from here on it may not be an argument."""
+        """Drop `tensor`: from here on it may not be an argument."""
         self._held[self._about(RELEASE, tensor)] = 0
 
     def _about(self, kind: int, tensor: int) -> int:
@@ -212,8 +212,8 @@ class TraceBuilder:
     def build(self, held: Integers | None = None) -> Trace:
         """Return the trace so far.
 
-        `held` is what the program holds at the end, in the order in which it is made resident there; by
-        default all that was not released, in the order it was made.
+        `held` are the tensors that the program holds at the end, in the order in which they are made resident there. By
+        default they are all that were not released, in the order in which they were made.
         """
         if held is None:
             kept = [tensor for tensor, is_held in enumerate(self._held) if is_held]

@@ -2,8 +2,8 @@
 
 The format is that of the prototype of Dynamic Tensor Rematerialization (Kirisame et al., ICLR 2021). A log
 speaks of names, several of which can mean one tensor (`COPY`), and a name can change its tensor (`MUTATE`,
-`COPY_FROM`). What a name means does not depend on what is evicted, so names are resolved here: a tensor is
-released where the last of its references goes.
+`COPY_FROM`). The meaning of a name does not depend on evictions, so names are resolved here: a tensor is
+released where its last reference is dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(path: Path, *, releases: bool = True) -> Trace:
 class _Log:
     """Reads the log once, resolving names, and then replays what it found into a `TraceBuilder`.
 
-    Twice, because a tensor whose references go and come back was never released, which is known only later.
+    Two passes are needed: a tensor whose references go and come back was never released, which is known only later.
     """
 
     def __init__(self, path: Path, *, releases: bool) -> None:

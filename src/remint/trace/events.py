@@ -1,17 +1,17 @@
 """What the events of a trace are, and what makes one legal.
 
-- `constant`: a tensor that nothing can remake (a weight, an input);
+- `constant`: a tensor that cannot be recomputed (a weight, an input);
 - `call`: an op; each output has fresh bytes or shares the storage of an argument;
 - `view`: a call all of whose outputs share an argument's storage;
 - `mutate`: an op that writes some of its arguments in place. Each of these gets a new tensor, which the
   program uses from then on;
-- `release`: the program let go of a tensor;
+- `release`: the program drops a tensor;
 - `mark`: a named point, such as the start of the backward pass;
-- `pin`: from here on a tensor cannot be made again, and not be moved either if its address is known;
-- `materialize`: a tensor is read around all ops, and has to be there.
+- `pin`: from here on a tensor cannot be recomputed, nor moved if its address is known;
+- `materialize`: a tensor is read outside of all ops, so it has to be resident.
 
 Recorded programs need more of these (see docs/traces.md): constants that are not in the budget's memory, outputs that
-cannot be made again, arguments that are written as a side effect, or overwritten without being read.
+cannot be recomputed, arguments that are written as a side effect, or overwritten without being read.
 
 Tensors are numbered from 0 in the order they are made. Each is born with one reference, which `release`
 drops, at most once; after that it may not be an argument.
@@ -30,15 +30,15 @@ import numpy.typing as npt
 CONSTANT, CALL, VIEW, MUTATE, RELEASE, MARK, PIN, FIX, MATERIALIZE = range(9)
 KINDS = ("constant", "call", "view", "mutate", "release", "mark", "pin", "pin", "materialize")
 
-# In place of the argument whose storage a tensor shares: it has bytes of its own, which ...
-FRESH = -1  # its op can make again
-ONCE = -2  # nothing can make again, though an op made them
-KEPT = -3  # the same, and which are not known to be a tensor before an op takes them for an argument
-ELSEWHERE = -4  # a constant's: they take nothing of the budget
+# A tensor that shares no argument's storage has bytes of its own. They are ...
+FRESH = -1  # recomputable by the op that made them
+ONCE = -2  # made by an op, but not recomputable
+KEPT = -3  # a raw block: as ONCE, and in no tensor yet before an op takes them as an argument
+ELSEWHERE = -4  # of a constant outside the arena: they do not count in the budget
 
 # What an op does to an argument, beside what the aliases of its outputs say.
 READS = 0
-SIDE_EFFECT = 1  # writes it, and nothing that it makes depends on it
+SIDE_EFFECT = 1  # writes it, and no output depends on it
 OVERWRITES = 2  # writes all of it, and reads nothing of it
 
 Where: TypeAlias = Literal["arena", "kept", "elsewhere"]
@@ -53,21 +53,21 @@ Integers: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A tensor that nothing can remake."""
+    """A tensor that cannot be recomputed."""
 
     output: int
     nbytes: int
     name: str
     where: str = "arena"
-    """`arena`; `elsewhere`: in no budget's memory; `kept`: in the arena, and it is not known which tensor it is in
-    before an op takes it for an argument, so that it cannot be moved."""
+    """`arena`; `elsewhere`: in no budget's memory; `kept`: a raw block of the arena, which has no record before
+    an op takes it as an argument, and cannot be moved until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """An op: output i has `nbytes[i]` fresh bytes, or shares the storage of argument `aliases[i]`.
 
-    The outputs `once` cannot be made again, nor can the outputs `kept`, which are not tensors yet.
+    The outputs `once` cannot be recomputed. Nor can the outputs `kept`, which are raw blocks, no tensors yet.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Mutate:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The program let go of a tensor."""
+    """The program drops a tensor."""
 
     tensor: int
 
@@ -133,7 +133,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """From here on a tensor cannot be made again; nor be moved, if it is `fixed`."""
+    """From here on a tensor cannot be recomputed; nor moved, if it is `fixed`."""
 
     tensor: int
     fixed: bool = False
@@ -141,7 +141,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Materialize:
-    """A tensor is read around all ops, and has to be there."""
+    """A tensor is read outside of all ops, so it has to be resident."""
 
     tensor: int
 

@@ -11,7 +11,7 @@
     {"event": "materialize", "tensor": 3}
     {"event": "end", "events": 8}
 
-`outputs` only says what follows from the order; it is there for people, and is checked. Ops may have a
+`outputs` follows from the order: it is there for people, and is checked. Ops may have a
 `source` and the memory `requests` of their kernel (see `TraceBuilder.call`), calls `aliases`, the end record
 `held`. Version 2 added what recorded programs need: `pin`, `materialize`, the field `where` of constants,
 `once` and `kept` of calls and mutations, and `bytes`, `overwritten` and `effects` of mutations. The end

@@ -2,7 +2,7 @@
 
 A trace is what the engine replays. The events are those of `remint.trace.events`; a `Trace` keeps them as
 columns (one array per field), which the engine reads in place, and `Trace.events` gives them back one by one.
-`remint.trace_builder` makes them.
+`TraceBuilder` makes them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Trace:
     request_outputs: npt.NDArray[np.int32]
     """Per request: the output of the event that these bytes become; -1 for scratch and for frees."""
     held: npt.NDArray[np.int32]
-    """What the program holds at the end, in the order in which it is made resident there."""
+    """The tensors that the program holds at the end, in the order in which they are made resident there."""
 
     def __post_init__(self) -> None:
         for column in self.__dict__.values():
@@ -106,7 +106,7 @@ class Trace:
         self.__post_init__()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Without what is cached.
+        # Leave out cached values.
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property

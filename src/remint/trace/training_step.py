@@ -23,7 +23,7 @@ Backward = Literal["call", "view", "share"]
 
 @dataclass(frozen=True)
 class _Node:
-    """What it takes to go back through one op."""
+    """What the backward of one op needs."""
 
     name: str
     backward: Backward
@@ -34,9 +34,9 @@ class _Node:
 
 
 class TrainingStepWriter:
-    """A step being written. Tensors are numbers, as in `TraceBuilder`; the program drops what it used up.
+    """Writes a step. Tensors are numbers, as in `TraceBuilder`; the program drops tensors that it has used up.
 
-    `seconds_per_byte` is the cost of element-wise ops, which is what an op costs unless it is said.
+    `seconds_per_byte` is the cost of element-wise ops, and of every op without a cost of its own.
     """
 
     def __init__(self, *, seconds_per_byte: float) -> None:
@@ -44,7 +44,7 @@ class TrainingStepWriter:
         self.nbytes: list[int] = []  # per tensor: the bytes it shows, for views too
         self._builder = TraceBuilder()
         self._roots: list[int] = []  # per tensor: the first one in its storage
-        self._references: Counter[int] = Counter()  # per tensor: the program's, the tape's and gradients'
+        self._references: Counter[int] = Counter()  # per tensor: of the program, the backward, gradients
         self._live: Counter[int] = Counter()  # per storage: tensors with references
         self._needs_gradient: set[int] = set()
         self._nodes: list[_Node] = []
@@ -84,9 +84,9 @@ class TrainingStepWriter:
         return outputs
 
     def inplace(self, name: str, args: Sequence[int], *, backward: Backward = "call") -> int:
-        """Add an element-wise op that writes its first argument in place, and drop what that was before.
+        """Add an element-wise op that writes its first argument in place, and drop the old value.
 
-        Its backward op, if it has one, reads what was written.
+        Its backward op, if it has one, reads the new value.
         """
         seconds = self._cheap([self.nbytes[args[0]]])
         (output,) = self._builder.mutate(name, args, [0], seconds)

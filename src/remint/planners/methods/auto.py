@@ -1,7 +1,7 @@
 """`auto`: a portfolio. Quick plans first, then local search, then proofs that feed the search, as far as time
 goes.
 
-Search and proof take turns. Search finds good schedules; the refined program (refine.py) proves how good they
+Search and proof take turns. Search finds good schedules; the refined program (refinement.py) proves how good they
 are, and its solutions, which often break the budget slightly, are where the search starts next. It stops at a
 gap of 0.1%.
 """

@@ -5,7 +5,7 @@ run it and store all that its backward part reads, or run over it and come back 
 for these choices, with bytes in steps of budget / 400, rounded up. We depart in what memory counts: gradients
 of parameters stay, so that what is left shrinks during the backward phase; in
 letting what turns out to be still there serve again (`tidy`); and in taking the chain from the
-graph (blocks.py).
+graph (chain_blocks.py).
 
     cost[i][j][m]   least cost of the blocks i to j, forward and backward, with the input of i stored and
                     m steps of memory in use, that input included
@@ -81,7 +81,7 @@ class _Table:
     def _solve(self, i: int, j: int) -> None:
         blocks, block = self.blocks, self.blocks[i]
         last = blocks[j]
-        # What waits for the backward parts up to j while blocks are made again.
+        # Bytes that wait for the backward parts up to j while blocks are recomputed.
         waits = last.gradient_bytes + last.result_bytes if j + 1 < len(blocks) else 0
         stored = np.where(self.used + waits + block.store_peak <= self.space, block.cost, np.inf)
         if i < j:

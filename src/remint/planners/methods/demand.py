@@ -1,9 +1,9 @@
-"""`demand`: op after op, what it misses is made in the cheapest way that fits; what is worth least is let go.
+"""`demand`: op after op, recompute the missing inputs in the cheapest way that fits; drop what is worth least.
 
 Ours, for budgets close to the least: where MOCCASIN (ICML 2023) first minimises the peak, this begins from
 what every op cannot do without. Like DTR (ICLR 2021) it evicts by cost over bytes and time, but it knows when
-a value is read next, and it finds the way to make a value, with what to let go meanwhile and make once more,
-by a best-first walk (csrc/least_memory.h). Its schedules may leave the class of the other planners: within a
+a value is read next, and it finds the cheapest way to make a value, with what to drop and recompute on the way,
+by a best-first walk (csrc/planner/least_memory.h). Its schedules may leave the class of the other planners: within a
 stage, an op may run several times and out of the graph's order.
 """
 

@@ -1,4 +1,4 @@
-"""`dtr`: what the online engine would do, as a plan: greedy against optimal on equal terms.
+"""`dtr`: the schedule of the online engine, as a plan: greedy against optimal on equal terms.
 
 Kirisame et al., Dynamic Tensor Rematerialization, ICLR 2021. The graph is played to the engine as a trace, on
 ideal memory; the ops it runs, in order, are the plan. There is no second implementation of DTR here. The

@@ -1,7 +1,7 @@
 """`search`: simulated annealing on native code; the workhorse for large graphs.
 
 After FastSA (Fast simulated annealing for rematerialization, 2023): anneal, and make the simulation of a move
-cheap. We depart in what is moved: not the compute sequence but per-use decisions (csrc/search_state.h), from
+cheap. We depart in what is moved: not the compute sequence but per-use decisions (csrc/planner/schedule_state.h), from
 which what must be rematerialized follows, so that every state is a valid schedule and a value can go and come
 back several times; in the start, which is the schedule of demand.py; in crossing the budget at a price; and in
 copying what one layer does to its twins.

@@ -1,6 +1,6 @@
 """HiGHS and CP-SAT, which solve programs: calls that end on time and say what they know.
 
-Both run in processes of their own (workers.py, highs_worker.py, cpsat_worker.py).
+Both run in processes of their own (worker_process.py, highs_worker.py, cpsat_worker.py).
 """
 
 from __future__ import annotations
