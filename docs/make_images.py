@@ -29,9 +29,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
 def main() -> None:
     """Write all pictures."""
     import torch
+    from models import make
 
     from tests.support import chromium
-    from tests.support.models import make
 
     torch.set_num_threads(1)
     model, batch = make("unet")
