@@ -1,4 +1,4 @@
-"""The errors a user of remint can meet, beside `ValueError` for bad arguments."""
+"""The errors that users of remint can meet, beside `ValueError` for bad arguments."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ class BudgetError(_Error):
 
 
 class TraceError(ValueError):
-    """A trace that makes no sense: the message names the file and line, or the event."""
+    """A trace breaks a rule: the message names the file and line, or the event."""

@@ -14,7 +14,7 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*|%)\s*")
 
 
 def parse_budget(budget: int | float | str, *, peak_bytes: int | None = None) -> int:
-    """Return `budget` in bytes; a percentage is one of `peak_bytes`, where that peak is known.
+    """Return `budget` in bytes; a percentage is of `peak_bytes`, where that peak is known.
 
     `"2GiB"` and `"2G"` are 2 * 1024**3 bytes, `"2GB"` is 2 * 10**9. Fractions of a byte are dropped.
 
@@ -43,7 +43,7 @@ def _quantity(budget: int | float | str, peak_bytes: int | None) -> int | float:
     if unit == "%":
         if peak_bytes is None:
             raise ValueError(
-                f"budget {budget!r} is a percentage, but the peak it would be a part of is not known here: give bytes"
+                f"budget {budget!r} is a percentage, but the peak without a budget is not known here: give bytes"
             )
         return peak_bytes * number / 100 if isinstance(number, float) else peak_bytes * number // 100
     return number * _FACTORS[str(unit)]

@@ -1,4 +1,4 @@
-"""From a PyTorch model to a Graph: trace a training step, collapse it to storages, find what ops cost."""
+"""From a PyTorch model to a Graph: trace a training step, collapse it to storages, measure its ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from remint.capture.costs import estimate, measure
-from remint.capture.joint import trace_joint
+from remint.capture.joint_graph import trace_joint
 from remint.capture.storages import find_storages, to_graph
 from remint.graph import Graph
 
@@ -34,7 +34,7 @@ def capture(
     if costs not in ("measure", "estimate"):
         raise ValueError(f'costs is "measure" or "estimate", not {costs!r}')
     if not isinstance(args, tuple | list):
-        raise ValueError("args is the tuple of what the model is called with: for one tensor write (x,)")
+        raise ValueError("args is the tuple of the model's arguments: for one tensor write (x,)")
     joint = trace_joint(model, tuple(args), dict(kwargs or {}), loss)
     storages = find_storages(joint)
     if costs == "measure":

@@ -204,7 +204,7 @@ function hue(name) { let h = 7; for (const c of name) h = (h * 31 + c.charCodeAt
 
 function arenaMap(parent, run, view) {
   const r = run.rects, n = r.begin.length, labels = run.labels;
-  const node = section(parent, "Arena map", "Every block of the arena: address against time. White is free; white between blocks, too small for anyone, is fragmentation. A red edge: evicted to make room. Hover to follow one storage through all its places.");
+  const node = section(parent, "Arena map", "Every block of the arena: address against time. White is free; white between blocks, too small for anyone, is fragmentation. A red edge: evicted to make space. Hover to follow one storage through all its places.");
   let byOp = false;
   const name = k => r.label[k] < 0 ? "scratch" : labels[r.label[k]][0];
   const find = (chart, x, y) => {
@@ -302,7 +302,7 @@ function sweepChart(parent, sweep) {
   const low = Math.min(...xs), high = Math.max(...xs), pad = (high - low || 1) * .04;
   let near = null;
   const chart = new Chart(node, {
-    height: 400, x: [low - pad, high + pad], y: [1, 1 + Math.min(1.6, Math.max(.05, ...ok.map(p => p.slowdown - 1))) * 1.08],  // beyond is not worth the room
+    height: 400, x: [low - pad, high + pad], y: [1, 1 + Math.min(1.6, Math.max(.05, ...ok.map(p => p.slowdown - 1))) * 1.08],  // beyond is not worth the space
     xLabel: sweep.percent ? "budget, percent of the peak without one" : "budget", yLabel: "slowdown", formatX: format, formatY: v => `${trim(v.toFixed(2))}×`,
     draw(chart, pen) {
       sweep.series.forEach((s, k) => {

@@ -1,4 +1,4 @@
-"""Names for what a simulation did: the labels of blocks, and which op was run again for which."""
+"""Names for the decisions of a simulation: labels of blocks, and which op was rematerialized for which."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from remint.blocks import BlockLog, Columns, Label
-from remint.run import Again
+from remint.results.block_log import BlockLog, Columns, Label
+from remint.results.run import RematerializedOp
 from remint.trace import Trace
 
 
@@ -22,12 +22,12 @@ def block_log(trace: Trace, columns: Columns) -> BlockLog:
     )
 
 
-def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[Again, ...]:
-    """Return what was run again, by op of the program, and which ops needed it."""
+def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[RematerializedOp, ...]:
+    """Return the rematerialized ops of the program, and which ops needed them."""
     event_of = np.repeat(np.arange(trace.num_events), np.diff(trace.out_offsets)).tolist()
     times: Counter[int] = Counter()
     needed_by: dict[int, Counter[str]] = defaultdict(Counter)
-    waiting: list[int] = []  # run again since the last op of the program, for the next one
+    waiting: list[int] = []  # rematerialized since the last op of the program, for the next one
     for decision in decisions:
         kind, event = decision[0], event_of[int(decision[1:])]
         if kind == "R":
@@ -44,7 +44,7 @@ def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[Again, ...]:
         label = _label(trace, event)
         seconds = float(trace.nanoseconds[event]) * 1e-9 * count
         why = ", ".join(name for name, _ in needed_by[event].most_common(3))
-        rows.append(Again(label.name, label.source, count, seconds, why))
+        rows.append(RematerializedOp(label.name, label.source, count, seconds, why))
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from remint import _core
 from remint.engine_options import Deallocation, EngineOptions
-from remint.run import Run, Status, Timeline
+from remint.results.run import Run, Status, Timeline
 from remint.simulator.explain import block_log, rematerialized
 from remint.trace import Trace
 from remint.units import format_bytes, parse_budget
@@ -42,15 +42,15 @@ def simulate(
     blocks: bool = False,
     check: bool = False,
 ) -> Run:
-    """Run `trace` under a budget and tell what it costs.
+    """Run `trace` under a budget and return what it costs.
 
-    The budget is in bytes (`"2GiB"`, an int), or a percentage of `trace.peak_bytes`. A run that does not fit or that
-    rematerializes without end is a result too: see `Run.status`.
+    The budget is in bytes (`"2GiB"`, an int), or a percentage of `trace.peak_bytes`. A run that does not fit, or that
+    rematerializes without end, is a result too: see `Run.status`.
 
     Args:
         trace: what to run, or the file it is in.
         budget: bytes, or a percentage of the trace's own peak.
-        policy: who is evicted; `policy_names()` lists them. `coop` and `dte` need `memory="arena"`.
+        policy: chooses what is evicted; `policy_names()` lists them. `coop` and `dte` need `memory="arena"`.
         memory: `"ideal"` counts bytes, with the semantics of DTR's own simulator; `"arena"` gives them addresses,
             with the semantics of a real run.
         deallocation: what happens when the program releases a tensor.
@@ -65,8 +65,8 @@ def simulate(
         max_depth: on the arena, pin a tensor that would take a longer chain of ops than this to rematerialize; by default
             10,000.
         timeline: keep the bytes in use after each op.
-        events: keep the list of all that happened, and what was rematerialized for whom (`run.by_op()`).
-        blocks: keep that, and what became of every block of the arena: for reports.
+        events: keep the list of all events, and which op was rematerialized for which (`run.by_op()`).
+        blocks: keep these, and the log of every block of the arena: for reports.
         check: check the engine's books after every event. Slow; for tests.
 
     >>> from remint import generators
