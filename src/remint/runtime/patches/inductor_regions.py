@@ -55,14 +55,15 @@ def _wrap(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(self: Any, inputs: Sequence[Any]) -> Any:
         extension = torch_extension.load()
-        if not extension.inside():
-            return call(self, inputs)
+        # Also outside of budgets: an input may be a tensor of another thread's budget.
         written = getattr(self, "mutated_input_idxs", range(len(inputs)))
         for index, value in enumerate(inputs):
             if isinstance(value, torch.Tensor):
                 extension.pin(value, asked=False)
                 if index in written:
                     extension.before_write(value)
+        if not extension.inside():
+            return call(self, inputs)
         hidden = extension.hide(True)
         try:
             return call(self, inputs)
