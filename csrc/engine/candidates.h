@@ -13,8 +13,13 @@ class Candidates {
   Candidates(Records& records, const Memory& memory) : records_(records), memory_(memory) {}
 
   void add(StorageId id) {
+    records_.storage(id).order = ++orders_;
+    put_back(id);
+  }
+
+  // Like `add`, at the place in the order that it had before.
+  void put_back(StorageId id) {
     Storage& s = records_.storage(id);
-    s.order = ++orders_;
     s.candidate_index = static_cast<std::uint32_t>(ids_.size());
     ids_.push_back(id);
     nbytes_ += s.nbytes;

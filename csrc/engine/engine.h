@@ -90,7 +90,7 @@ class Engine {
   void fix(ValueId value);
   // Bytes that cannot be recomputed are about to be overwritten outside of all ops: rematerializes and pins what was
   // computed from them. (For ops the driver does it.)
-  void before_write(ValueId value) { pinning_.before_write(value); }
+  void before_write(ValueId value) { pinning_.before_write(value, true); }
   // Makes `value` resident and locks it: it is neither evicted nor moved until it is unlocked, with the same ValueId. Ops
   // of the program may run in between; if one of them writes the value in place, the lock follows the bytes.
   void lock_for_read(ValueId value) { pinning_.lock_for_read(value); }

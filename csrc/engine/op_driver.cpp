@@ -55,7 +55,7 @@ void OpDriver::acquire(ProgramOp& op, OpDescription& description) {
     description.clear();
     op.describe(description);
     const auto pinned = num_pinned();
-    for (ValueId value : description.written) pinning_.before_write(value);
+    for (ValueId value : description.written) pinning_.before_write(value, false);
     if (num_pinned() != pinned) continue;
     running.acquired = description.acquired;
     pinning_.acquire();

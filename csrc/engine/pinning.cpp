@@ -89,14 +89,14 @@ void Pinning::follow_late_pins(StorageId from, ValueId to) {
   }
 }
 
-void Pinning::before_write(ValueId value) {
+void Pinning::before_write(ValueId value, bool by_request) {
   const StorageId id = state_.records.value(value).storage;
   const Records& records = state_.records;
   if (!records.storage(id).pinned || records.storage(id).readers == 0) return;
   // Where releases count, pinning what the program has drops all recipes that lie between.
   if (state_.settings.deallocation == Deallocation::kEager) {
     for (StorageId referenced : lifetimes_.referenced_descendants(id)) {
-      if (records.storage(referenced).in_use()) pin(records.storage(referenced).values[0], false);
+      if (records.storage(referenced).in_use()) pin(records.storage(referenced).values[0], by_request);
     }
     if (!records.storage(id).in_use()) return;
   }
@@ -114,13 +114,14 @@ void Pinning::before_write(ValueId value) {
   }
   for (const auto& [output, storage] : made) {
     if (state_.running.in_kernel()) {
-      pin_late(output, true, false);
+      pin_late(output, true, by_request);
       continue;
     }
     // Pinning one can be the end of another that was kept only for it, or of itself.
     const StorageId its = storage;
     const ValueId that = output;
     auto exists = [&] { return records.storage(its).in_use() && records.value(that).storage == its; };
+    if (exists() && by_request) tell_pinned(output);
     if (exists()) pin_now(output);
     if (exists()) lifetimes_.forget_recipe(output);
   }
@@ -154,10 +155,15 @@ void Pinning::review_retired() {
 
 void Pinning::lock_for_read(ValueId value) {
   const StorageId id = state_.records.value(value).storage;
-  with_resident(value, [&] {
+  auto lock = [&] {
     transitions_.lock_for_read(id);
     state_.read_locks.push_back({value, id});
-  });
+  };
+  if (state_.defined(value)) {
+    lock();
+  } else {
+    with_resident(value, lock);
+  }
 }
 
 void Pinning::unlock_for_read(ValueId value) {

@@ -20,7 +20,8 @@ class Pinning {
 
   void materialize(ValueId value);
   void pin(ValueId value, bool by_request);
-  void before_write(ValueId value);
+  // `by_request`: observers are told of the pins.
+  void before_write(ValueId value, bool by_request);
   void lock_for_read(ValueId value);
   void unlock_for_read(ValueId value);
 

@@ -29,7 +29,7 @@ class Transitions {
     Storage& s = state_.records.storage(id);
     assert(s.read_locks > 0);
     --s.read_locks;
-    return unlocked(id);
+    return unlocked(id, true);
   }
 
   void access(StorageId id) {
@@ -57,10 +57,14 @@ class Transitions {
   bool mark_pinned(StorageId id);
 
  private:
-  bool unlocked(StorageId id) {
+  // A read from outside is no use by the program: it does not make a value look younger.
+  bool unlocked(StorageId id, bool keeps_order = false) {
     const Storage& s = state_.records.storage(id);
     if (s.locked()) return false;
-    if (s.has_bytes() && !s.pinned && !state_.candidates.contains(id)) join_candidates(id);
+    if (s.has_bytes() && !s.pinned && !state_.candidates.contains(id)) {
+      keeps_order ? state_.candidates.put_back(id) : state_.candidates.add(id);
+      state_.policy->touched(id);
+    }
     return true;
   }
   void join_candidates(StorageId id) {

@@ -329,7 +329,7 @@ def test_smallest_budget():
         step_twice("mlp", "adam", remint.budget(least - 64))
     with pytest.raises(remint.BudgetError) as error, remint.budget("1MiB") as run:
         torch.ones(2**20)
-    assert run.min_budget_bytes == error.value.known_budget_bytes == 4 * 2**20
+    assert run.min_budget_bytes == error.value.min_budget_bytes == 4 * 2**20
 
 
 SCRIPT = """\

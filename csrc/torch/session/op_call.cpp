@@ -64,10 +64,12 @@ void OpCall::run(const KernelCall& call, const Operator& op, torch::jit::Stack* 
       }
     }
     arguments_.locked();
+    state_.fix_late();
     state_.forget_dropped();
     throw;
   }
   adopt_outputs();
+  state_.fix_late();
 }
 
 void OpCall::describe(OpDescription& description) {
@@ -95,9 +97,16 @@ void OpCall::run(bool last_try) {
   state_.observer->kernel_starts();
   clear_collective();
   const Nanoseconds searching = state_.engine->statistics().searching;
+  state_.in_kernel = true;
   started_ = state_.backend.now();
-  (*call_)(stack_);
+  try {
+    (*call_)(stack_);
+  } catch (...) {
+    state_.in_kernel = false;
+    throw;
+  }
   ended_ = state_.backend.now();
+  state_.in_kernel = false;
   searching_ = state_.engine->statistics().searching - searching;
 }
 

@@ -45,7 +45,18 @@ void SessionState::pin(OwnedStorage* owned, PinReason reason) {
   if (owned->reason == PinReason::kNone) owned->reason = reason;
   const bool fix = reason == PinReason::kAddressKnown || reason == PinReason::kAsked;
   if (!storage_of(owned->value).pinned) engine->pin(owned->value);
-  if (fix && !storage_of(owned->value).fixed) engine->fix(owned->value);
+  if (!fix) return;
+  if (in_kernel) {
+    // The kernel may write it, so that it has another value when the op ends. It is locked until then.
+    fix_late_.push_back(owned);
+  } else if (!storage_of(owned->value).fixed) {
+    engine->fix(owned->value);
+  }
+}
+
+void SessionState::fix_late() {
+  for (OwnedStorage* owned : fix_late_) pin(owned, PinReason::kAddressKnown);
+  fix_late_.clear();
 }
 
 }  // namespace remint

@@ -60,6 +60,7 @@ struct SessionState {
   // What is going on.
   bool busy = false;                  // an op is running, or the engine is at work
   bool replaying = false;             // an op is running again
+  bool in_kernel = false;             // the kernel of an op of the program is running
   bool last_try = true;               // the kernel is not run once more if it finds no memory
   const Operator* current = nullptr;  // the op of the program that is running
   std::uint32_t source = kNone;       // the line it came from
@@ -89,6 +90,8 @@ struct SessionState {
   std::size_t nbytes_of(StorageId id) const;
   // Pins what the program has as `owned`; `reason` says whether its address must stay, too.
   void pin(OwnedStorage* owned, PinReason reason);
+  // The kernel ended: addresses that it handed out stay from now on.
+  void fix_late();
 
  private:
   void forget();
@@ -96,6 +99,7 @@ struct SessionState {
   // Empty; they keep their memory for the next time.
   Records::Dropped forgetting_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone_;
+  std::vector<OwnedStorage*> fix_late_;
 };
 
 }  // namespace remint

@@ -48,9 +48,8 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   Backend& backend = state_.backend;
   Engine& engine = *state_.engine;
   TORCH_CHECK(!recipe.op->gone, "remint: ", recipe.op->name,
-              " has to run again to bring an evicted tensor back, but its library was removed. Keep the "
-              "library, or pin "
-              "its results with remint.pin.");
+              " has to run again, but its library was removed. Keep the library, or pin its results with "
+              "remint.pin.");
   auto address = [&](BlockId block) { return state_.region->at(state_.arena->block(block).address); };
   const std::size_t mark = state_.owned->running_mark();
   // Where each input is; one that is written in place may be worked on in a copy.
