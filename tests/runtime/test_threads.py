@@ -589,7 +589,7 @@ def test_one_budget_object_in_many_threads():
                 t = torch.ones(100, 100) * k
                 remint.evict(t)
                 assert t.sum().item() == 10_000 * k
-            assert run.num_rematerializations == 1
+            assert run.num_rematerializations >= 1
 
     in_threads(*[work] * 4)
 

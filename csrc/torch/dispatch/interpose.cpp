@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "torch/dispatch/arguments.h"
 #include "torch/dispatch/tags.h"
 #include "torch/dispatch/threads.h"
 #include "torch/dispatch/visit.h"
@@ -30,17 +29,11 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }
 
-// Views touch no bytes. But a view of raw memory, made before an op turns it into a tensor of the budget,
-// must be seen in all threads like any other: it takes its keys from what it is a view of.
+// Views touch no bytes. But what a budget reads through a view must be seen in all threads: the view takes
+// its keys from what it is a view of.
 void boxed_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::IValue& self = (*stack)[stack->size() - op.schema().arguments().size()];
-  if (self.isTensor()) {
-    const c10::StorageImpl* storage = storage_of(self.toTensor());
-    if (storage != nullptr &&
-        const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks().get_deleter() == &raw_deleter) {
-      tag(self.toTensor());
-    }
-  }
+  if (self.isTensor() && c10::impl::tls_is_dispatch_key_included(kKey)) tag(self.toTensor());
   c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   op.redispatchBoxed(below(keys), stack);
 }

@@ -6,10 +6,7 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <algorithm>
 #include <atomic>
-#include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -64,27 +61,18 @@ Entered* handed_on() {
   return static_cast<Pointer*>(PyCapsule_GetPointer(capsule, slot().c_str()))->get();
 }
 
-// The sessions that are entered by any thread.
-struct AllEntered {
-  std::mutex mutex;
-  std::vector<std::weak_ptr<Session>> sessions;
-};
-
-AllEntered& all_entered() {
-  static auto* all = new AllEntered();
-  return *all;
-}
-
 // In a forked child only the thread that forked goes on. A session that another thread was in the middle of
-// stays as it was then, locked for ever: the child leaves it. Deleters do not wait for the lock.
+// stays as it was then, locked for ever: the child leaves all budgets.
+void before_fork() {
+  Regions::before_fork();
+}
+void after_fork_in_parent() {
+  Regions::after_fork(false);
+}
 void after_fork_in_child() {
-  new (&all_entered().mutex) std::mutex();
-  for (const std::weak_ptr<Session>& one : all_entered().sessions) {
-    const std::shared_ptr<Session> session = one.lock();
-    if (session == nullptr || session->at_rest()) continue;
-    for (const auto& mine : entered) mine->left = true;
-    c10::impl::tls_set_dispatch_key_included(kKey, false);
-  }
+  if (!Regions::after_fork(true)) return;
+  for (const auto& mine : entered) mine->left = true;
+  c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 
 }  // namespace
@@ -103,13 +91,6 @@ Session* current_session() {
 }
 
 void enter_session(std::shared_ptr<Session> session) {
-  {
-    AllEntered& all = all_entered();
-    std::lock_guard<std::mutex> lock(all.mutex);
-    auto expired = [](const std::weak_ptr<Session>& one) { return one.expired(); };
-    all.sessions.erase(std::remove_if(all.sessions.begin(), all.sessions.end(), expired), all.sessions.end());
-    all.sessions.push_back(session);
-  }
   entered.push_back(
       std::make_shared<Entered>(std::move(session), entered.empty() ? nullptr : entered.back()));
   hand_on(entered.back());
@@ -125,11 +106,6 @@ void leave_session(const std::shared_ptr<Session>& session) {
   }
   hand_on(entered.empty() ? nullptr : entered.back());
   c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty());
-  AllEntered& all = all_entered();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  auto place = std::find_if(all.sessions.begin(), all.sessions.end(),
-                            [&](const std::weak_ptr<Session>& one) { return one.lock() == session; });
-  if (place != all.sessions.end()) all.sessions.erase(place);
 }
 
 WorkingFor::WorkingFor(Session* session) : before_(working) {
@@ -157,7 +133,7 @@ void clear_collective() {
 }
 
 void watch_forks() {
-  pthread_atfork(nullptr, nullptr, &after_fork_in_child);
+  pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
 }
 
 }  // namespace remint

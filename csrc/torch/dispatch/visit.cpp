@@ -22,6 +22,13 @@ void for_arguments(const Operator& op, const torch::jit::Stack& stack, Visit&& v
   }
 }
 
+// Whether the memory may be a budget's. The deleter of a budget's storage does not change while its budget is
+// open.
+bool may_be_in_arena(c10::StorageImpl* storage) {
+  const c10::DeleterFnPtr deleter = storage->_mutable_data_ptr_no_checks().get_deleter();
+  return deleter == &owned_deleter || deleter == &raw_deleter;
+}
+
 }  // namespace
 
 Visit::~Visit() {
@@ -57,7 +64,7 @@ void Visit::use(const Operator& op, const torch::jit::Stack& stack) {
       untag(tensor);
     } else if (written) {
       write(storage, nullptr);
-    } else if (!op.view) {
+    } else if (!op.view && may_be_in_arena(storage)) {
       read(tensor);
     }
   });
@@ -65,11 +72,15 @@ void Visit::use(const Operator& op, const torch::jit::Stack& stack) {
 
 void Visit::keep(const Operator& op, const torch::jit::Stack& stack, const Session* own) {
   for_arguments(op, stack, [&](const at::Tensor& tensor, c10::StorageImpl* storage, bool written) {
+    if (!is_tagged(tensor)) return;
+    const bool own_memory = own->contains(storage->_mutable_data_ptr_no_checks().get());
     if (written) {
-      write(storage, own);
-    } else if (is_tagged(tensor)) {
+      if (!own_memory || Regions::num_shared_reads() > 0) write(storage, own);
+    } else if (!own_memory && may_be_in_arena(storage)) {
       for (const std::shared_ptr<Session>& session : Regions::open_sessions()) {
-        if (session.get() != own && session->pin(storage, PinReason::kAddressKnown)) break;
+        if (session.get() == own || !session->pin(storage, PinReason::kAddressKnown)) continue;
+        ++Regions::num_shared_reads();
+        break;
       }
     }
   });

@@ -58,7 +58,9 @@ void Arguments::look_at(const Operator& op, std::uint32_t argument, std::int32_t
       same->storage = storage;
       identify(*same);
     }
-    if (same->owned != nullptr) tag(tensor);
+    // Other threads may write it, also if it is a weight outside of the arena: then recipes that read it must
+    // be told.
+    tag(tensor);
     use.touched = static_cast<std::uint32_t>(same - touched_.begin());
     if (write == Operator::Write::kNo) {
       same->read = true;

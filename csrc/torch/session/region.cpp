@@ -1,8 +1,9 @@
 #include "torch/session/region.h"
 
-#include <atomic>
 #include <mutex>
 #include <utility>
+
+#include "torch/session/session.h"
 
 namespace remint {
 namespace {
@@ -78,6 +79,27 @@ std::vector<std::shared_ptr<Session>> Regions::open_sessions() {
     if (entry.session != nullptr) sessions.push_back(entry.session);
   }
   return sessions;
+}
+
+std::atomic<std::size_t>& Regions::num_shared_reads() {
+  static std::atomic<std::size_t> number{0};
+  return number;
+}
+
+void Regions::before_fork() {
+  entries_mutex().lock();
+  for (const Entry& entry : entries()) {
+    if (entry.session != nullptr) entry.session->before_fork();
+  }
+}
+
+bool Regions::after_fork(bool in_child) {
+  bool abandoned = false;
+  for (const Entry& entry : entries()) {
+    if (entry.session != nullptr) abandoned = entry.session->after_fork(in_child) || abandoned;
+  }
+  entries_mutex().unlock();
+  return abandoned;
 }
 
 std::size_t Regions::num_open_sessions() {

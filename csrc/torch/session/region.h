@@ -5,6 +5,7 @@
 // survives.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <unordered_map>
@@ -41,6 +42,13 @@ class Regions {
   static std::shared_ptr<Session> session_of(const void* address);
   static std::vector<std::shared_ptr<Session>> open_sessions();
   static std::size_t num_open_sessions();
+  // How often a session read memory of another one. As long as nobody did, writes to one's own memory concern
+  // nobody else.
+  static std::atomic<std::size_t>& num_shared_reads();
+  // Around a fork, so that the child finds everything consistent.
+  static void before_fork();
+  // True if a session is in the middle of something that will never end in this process.
+  static bool after_fork(bool in_child);
   // Frees a survivor. False if `address` is in no region.
   static bool free_survivor(void* address);
 };

@@ -467,14 +467,27 @@ void Session::close() {
   state_.arena = nullptr;
   state_.recipes.clear();
   state_.constants->clear();
+  std::vector<OwnedStorage*> deaths;
+  std::vector<void*> frees;
   {
     std::lock_guard<std::mutex> pending(pending_mutex_);
-    for (OwnedStorage* owned : pending_deaths_) delete owned;
-    for (void* address : pending_frees_) Regions::free_survivor(address);
-    pending_deaths_.clear();
-    pending_frees_.clear();
+    deaths.swap(pending_deaths_);
+    frees.swap(pending_frees_);
   }
+  for (OwnedStorage* owned : deaths) delete owned;
+  for (void* address : frees) Regions::free_survivor(address);
   if (failure) std::rethrow_exception(failure);
+}
+
+bool Session::after_fork(bool in_child) {
+  pending_mutex_.unlock();
+  if (!in_child || mutex_.free_for_this_thread()) return false;
+  mutex_.abandon();
+  return true;
+}
+
+bool Session::contains(const void* address) const {
+  return state_.region->contains(address);
 }
 
 // ── What it says about itself ──

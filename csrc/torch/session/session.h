@@ -36,8 +36,13 @@ class Session final : public std::enable_shared_from_this<Session> {
   // OutOfMemory, after which the session is closed all the same.
   void close();
   bool closed() const { return closed_; }
-  // Whether no other thread is in the middle of something here.
-  bool at_rest() { return mutex_.free_for_this_thread(); }
+  // Around a fork: no other thread is in the middle of a deleter. In the child, a session that another thread
+  // was in the middle of stays as it was: true.
+  void before_fork() { pending_mutex_.lock(); }
+  bool after_fork(bool in_child);
+
+  // Whether `address` is in its arena.
+  bool contains(const void* address) const;
 
   // An operator call of a thread that is inside. The interposed key is excluded.
   void run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);

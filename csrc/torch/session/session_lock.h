@@ -28,6 +28,8 @@ class SessionMutex {
     if (--depth_ == 0) owner_.store(nullptr, std::memory_order_relaxed);
     mutex_.unlock();
   }
+  // In a forked child: whoever has the lock is not there. Who waits for it gets an error.
+  void abandon() { abandoned_ = true; }
   bool free_for_this_thread() {
     if (!try_lock()) return false;
     unlock();
@@ -49,6 +51,7 @@ class SessionMutex {
   std::atomic<const void*> owner_{nullptr};
   int depth_ = 0;  // guarded by mutex_
   std::atomic<int> waiting_{0};
+  std::atomic<bool> abandoned_{false};
 };
 
 }  // namespace remint
