@@ -114,7 +114,9 @@ def test_the_inputs_of_the_outer_op_stay_while_a_request_inside_frees_up_space()
     assert not driver.simulation.is_resident(a)
 
 
-def test_a_pin_of_what_the_kernel_writes_pins_the_value_after_the_write_and_keeps_the_recipe_of_the_one_before() -> None:
+def test_a_pin_of_what_the_kernel_writes_pins_the_value_after_the_write_and_keeps_the_recipe_of_the_one_before() -> (
+    None
+):
     driver = Driver(64 * 8)
     (x,) = driver.call([], [64])
     (c,) = driver.call([x], [64])

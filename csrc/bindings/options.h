@@ -1,5 +1,5 @@
-// EngineOptions from the keyword arguments of a Python call, for both modules. The names are those of the Python class
-// remint.engine_options.EngineOptions.
+// EngineOptions from the keyword arguments of a Python call, for both modules. The names are those of the
+// Python class remint.engine_options.EngineOptions.
 #pragma once
 
 #include <pybind11/pybind11.h>

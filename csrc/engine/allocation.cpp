@@ -32,7 +32,8 @@ class Stopwatch {
 void Allocation::free(BlockId block) {
   for (std::size_t i = 0; i < state_.running.size(); ++i) {
     auto& blocks = state_.running[i].blocks;
-    auto taken = std::find_if(blocks.rbegin(), blocks.rend(), [&](const auto& entry) { return entry.first == block; });
+    auto taken =
+        std::find_if(blocks.rbegin(), blocks.rend(), [&](const auto& entry) { return entry.first == block; });
     if (taken == blocks.rend()) continue;
     state_.tell_taken(BlockChange::kGiven, block, taken->second);
     state_.memory->free(block, taken->second);
@@ -69,8 +70,9 @@ void Allocation::free_raw(BlockId block, Bytes nbytes) {
   state_.memory->free(block, nbytes);
 }
 
-// Cheap bytes gather at the low end, expensive ones at the high end. Cheap is what costs less per byte than the
-// (geometric, byte-weighted) mean of what was placed so far: costs are measured, so no list of op names is needed.
+// Cheap bytes gather at the low end, expensive ones at the high end. Cheap is what costs less per byte than
+// the (geometric, byte-weighted) mean of what was placed so far: costs are measured, so no list of op names
+// is needed.
 void Allocation::place(Nanoseconds cost, Bytes nbytes) {
   End& end = state_.running.innermost().end;
   end = End::kLow;
@@ -82,8 +84,8 @@ void Allocation::place(Nanoseconds cost, Bytes nbytes) {
   if (log_density > log_density_sum_ / density_weight_ - 1.0) end = End::kHigh;
 }
 
-// Does what the policy says for a request that no free block serves. The op that asks is running: its inputs are
-// locked and stay where they are.
+// Does what the policy says for a request that no free block serves. The op that asks is running: its inputs
+// are locked and stay where they are.
 void Allocation::evict_for(Bytes nbytes) {
   Statistics& statistics = state_.statistics;
   const Memory& memory = *state_.memory;
@@ -111,9 +113,9 @@ void Allocation::evict_for(Bytes nbytes) {
   }
 }
 
-// For policies that do not look at addresses: they would evict until a block that is large enough is free by chance.
-// Moves free bytes together if that moves no more than twice the bytes of the request: the op that asks will spend
-// more time than that on them.
+// For policies that do not look at addresses: they would evict until a block that is large enough is free by
+// chance. Moves free bytes together if that moves no more than twice the bytes of the request: the op that
+// asks will spend more time than that on them.
 void Allocation::move_if_cheap(Bytes nbytes) {
   const Bytes need = state_.memory->footprint(nbytes);
   if (state_.memory->budget() - state_.memory->used() < need) return;
@@ -166,9 +168,9 @@ bool Allocation::used_by_kernel(StorageId id) {
   return false;
 }
 
-// Free bytes may be enough, or could be, but lie apart, with locked blocks in between, or with blocks of the op itself.
-// So evict until `nbytes` are free wherever they are, and move the rest together. If that changes nothing, the op splits
-// the free bytes itself: free as much again.
+// Free bytes may be enough, or could be, but lie apart, with locked blocks in between, or with blocks of the
+// op itself. So evict until `nbytes` are free wherever they are, and move the rest together. If that changes
+// nothing, the op splits the free bytes itself: free as much again.
 bool Allocation::free_up(Bytes nbytes) {
   if (!state_.settings.moving) return false;
   const Bytes need = state_.memory->footprint(nbytes);

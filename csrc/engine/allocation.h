@@ -34,15 +34,17 @@ class Allocation {
   void make_raw(BlockId block) { state_.running.innermost().forget(block); }
   void free_raw(BlockId block, Bytes nbytes);
 
-  // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit. The kernel of
-  // the innermost op does not run now, so its inputs can be moved as well. False if there is nothing left to do; since
-  // nothing is made in between, trying again ends.
+  // For an op that ran out of memory and can be tried again: evicts and moves until `nbytes` should fit. The
+  // kernel of the innermost op does not run now, so its inputs can be moved as well. False if there is
+  // nothing left to do; since nothing is made in between, trying again ends.
   bool free_up(Bytes nbytes);
 
   // Decides where the innermost op's bytes are placed, by what it costs and makes.
   void place(Nanoseconds cost, Bytes nbytes);
   // Constants live long: they stand with what is expensive.
-  void place_long_lived() { state_.running.innermost().end = state_.settings.partition ? End::kHigh : End::kLow; }
+  void place_long_lived() {
+    state_.running.innermost().end = state_.settings.partition ? End::kHigh : End::kLow;
+  }
 
  private:
   void evict_for(Bytes nbytes);

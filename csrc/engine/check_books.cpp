@@ -21,7 +21,8 @@ void check_books(const EngineState& state) {
     // A block can be larger than its storage: a kernel may ask for more than the output needs.
     if (s.residency == Residency::kResident) {
       resident += state.arena == nullptr ? s.nbytes : state.arena->block(s.block).nbytes;
-      if (state.arena != nullptr && state.arena->block(s.block).owner != id) fail("a block has another owner");
+      if (state.arena != nullptr && state.arena->block(s.block).owner != id)
+        fail("a block has another owner");
     } else if (s.block != kNone) {
       fail("a storage that is not resident has a block");
     }
@@ -35,7 +36,8 @@ void check_books(const EngineState& state) {
     }
     if (s.read_locks != read_locks) fail("locks for reads are miscounted");
     const bool candidate = s.has_bytes() && !s.pinned && s.read_locks == 0;
-    if (candidate != state.candidates.contains(id)) fail("the candidates are not what is resident and unpinned");
+    if (candidate != state.candidates.contains(id))
+      fail("the candidates are not what is resident and unpinned");
     if (candidate) candidates += state.memory->footprint(s.nbytes);
     for (ValueId value : s.values) {
       if (state.defined(value) && !s.has_bytes()) fail("a value without bytes is defined");

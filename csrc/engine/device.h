@@ -1,7 +1,8 @@
-// Device: what runs a recorded op again and holds the bytes. The simulator's only counts; the torch runtime's is real.
+// Device: what runs a recorded op again and holds the bytes. The simulator's only counts; the torch runtime's
+// is real.
 //
-// The engine calls it; it may call `Engine::allocate` and `Engine::free` inside `run`, and nothing of the engine in the
-// other functions.
+// The engine calls it; it may call `Engine::allocate` and `Engine::free` inside `run`, and nothing of the
+// engine in the other functions.
 #pragma once
 
 #include <vector>
@@ -13,9 +14,9 @@ namespace remint {
 class Device {
  public:
   virtual ~Device() = default;
-  // Runs `op` again. Its inputs are resident and locked; it asks Engine::allocate for every byte. Puts the block of each
-  // output into `blocks`. An output that takes over an input's bytes has none, unless `blocks` already holds the one
-  // to work in: then the device copies the input there first.
+  // Runs `op` again. Its inputs are resident and locked; it asks Engine::allocate for every byte. Puts the
+  // block of each output into `blocks`. An output that takes over an input's bytes has none, unless `blocks`
+  // already holds the one to work in: then the device copies the input there first.
   virtual void run(const Op& op, std::vector<BlockId>& blocks) = 0;
   // The bytes of the storage are about to be freed; its block is still allocated, so they can be copied out.
   virtual void evicted(StorageId) {}

@@ -1,5 +1,6 @@
-// The engine: allocate → evict → rematerialize. This class is the whole of it to its callers: the simulator and the torch
-// runtime. It owns the parts, which form a chain, lowest first; each file says what its part does.
+// The engine: allocate → evict → rematerialize. This class is the whole of it to its callers: the simulator
+// and the torch runtime. It owns the parts, which form a chain, lowest first; each file says what its part
+// does.
 //
 //   EngineState   the shared state: records, candidates, memory, policy, running ops, statistics, observers
 //   Transitions   bytes come and go: locks, residency, candidates
@@ -32,14 +33,14 @@ namespace remint {
 
 class Engine {
  public:
-  // The policy and the settings follow from the options and the memory: an Arena, or Ideal, which has the semantics
-  // of DTR's reference.
+  // The policy and the settings follow from the options and the memory: an Arena, or Ideal, which has the
+  // semantics of DTR's reference.
   Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, Device& device);
 
   // ── Ops of the program ──
 
-  // Runs an op. `outputs` gets its values; it is empty after an error, unless ProgramOp::failed described some.
-  // An OutOfMemory before ProgramOp::ready leaves no lock, and the caller may call `run` again.
+  // Runs an op. `outputs` gets its values; it is empty after an error, unless ProgramOp::failed described
+  // some. An OutOfMemory before ProgramOp::ready leaves no lock, and the caller may call `run` again.
   void run(ProgramOp& op, OpDescription& description, std::vector<ValueId>& outputs) {
     driver_.run(op, description, outputs);
   }
@@ -50,7 +51,8 @@ class Engine {
   BlockId allocate(Bytes nbytes) { return allocation_.allocate(nbytes); }
   // Gives memory of the kernel that is running back: scratch.
   void free(BlockId block) { allocation_.free(block); }
-  // Raw blocks have no record: memory that is asked for between ops, or that a kernel asked for and that outlives it.
+  // Raw blocks have no record: memory that is asked for between ops, or that a kernel asked for and that
+  // outlives it.
   BlockId allocate_raw(Bytes nbytes) { return allocation_.allocate_raw(nbytes); }
   void make_raw(BlockId block) { allocation_.make_raw(block); }
   void free_raw(BlockId block, Bytes nbytes) { allocation_.free_raw(block, nbytes); }
@@ -58,8 +60,8 @@ class Engine {
   // ── Constants: bytes that no op made. They are pinned. ──
 
   ValueId add_constant(Bytes nbytes, std::uint64_t tag) { return constants_.add(nbytes, tag); }
-  // The same, in a block that is there already: a raw one, or of the op that is running. Memory elsewhere has no block
-  // (kNone) and counts no bytes.
+  // The same, in a block that is there already: a raw one, or of the op that is running. Memory elsewhere has
+  // no block (kNone) and counts no bytes.
   ValueId adopt_constant(BlockId block, Bytes nbytes, std::uint64_t tag) {
     return constants_.adopt(block, nbytes, tag);
   }
@@ -67,7 +69,8 @@ class Engine {
   // (Records::Dropped::cached). It is used again, under another name, or dropped.
   void reuse_cached(ValueId value, std::uint64_t tag) { constants_.reuse_cached(value, tag); }
   void drop_cached(ValueId value) { constants_.drop_cached(value); }
-  // The bytes of `value`, which are resident, are elsewhere from now on: it becomes a constant without a block.
+  // The bytes of `value`, which are resident, are elsewhere from now on: it becomes a constant without a
+  // block.
   void move_out(ValueId value) { constants_.move_out(value); }
 
   // ── References of the program ──
@@ -75,24 +78,26 @@ class Engine {
   // The program gets one more reference to the storage of `value`, or drops one.
   void retain(ValueId value) { lifetimes_.retain(value); }
   void release(ValueId value);
-  // The program has no reference to this constant any more, but recipes read its `nbytes`. Some ops later the engine pins
-  // what the program still has and was computed from it, if that takes no more bytes.
+  // The program has no reference to this constant any more, but recipes read its `nbytes`. Some ops later the
+  // engine pins what the program still has and was computed from it, if that takes no more bytes.
   void retire(ValueId value, Bytes nbytes) { lifetimes_.retire(value, nbytes); }
 
   // ── Requests. All may be made while a kernel runs, by the thread that runs it. ──
 
   // Makes `value` resident now; it may be evicted again.
   void materialize(ValueId value);
-  // Makes `value` resident from now on. While a kernel runs, the value is locked until the op ends and pinned then; if
-  // the op writes it in place, the value after the write is pinned, and the value before keeps its recipe.
+  // Makes `value` resident from now on. While a kernel runs, the value is locked until the op ends and pinned
+  // then; if the op writes it in place, the value after the write is pinned, and the value before keeps its
+  // recipe.
   void pin(ValueId value) { pinning_.pin(value, true); }
   // Its address is known elsewhere: it is never moved.
   void fix(ValueId value);
-  // Bytes that cannot be recomputed are about to be overwritten outside of all ops: rematerializes and pins what was
-  // computed from them. (For ops the driver does it.)
+  // Bytes that cannot be recomputed are about to be overwritten outside of all ops: rematerializes and pins
+  // what was computed from them. (For ops the driver does it.)
   void before_write(ValueId value) { pinning_.before_write(value); }
-  // Makes `value` resident and locks it: it is neither evicted nor moved until it is unlocked, with the same ValueId. Ops
-  // of the program may run in between; if one of them writes the value in place, the lock follows the bytes.
+  // Makes `value` resident and locks it: it is neither evicted nor moved until it is unlocked, with the same
+  // ValueId. Ops of the program may run in between; if one of them writes the value in place, the lock
+  // follows the bytes.
   void lock_for_read(ValueId value) { pinning_.lock_for_read(value); }
   void unlock_for_read(ValueId value) { pinning_.unlock_for_read(value); }
   // Drops the bytes of `value`, or of everything that can be recomputed; false if they cannot be dropped.
@@ -111,7 +116,8 @@ class Engine {
   std::uint64_t num_scores() const { return state_.policy->num_scores(); }
   Nanoseconds now() const { return state_.clock; }
   Bytes pinned_bytes() const { return state_.pinned_bytes; }
-  // The most that was in use by what could not be evicted while an op of the program ran: a smaller budget cannot do.
+  // The most that was in use by what could not be evicted while an op of the program ran: a smaller budget
+  // cannot do.
   Bytes needed_bytes() const { return state_.needed_bytes; }
 
   // Observers are not owned.

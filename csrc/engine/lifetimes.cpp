@@ -19,8 +19,8 @@ void Lifetimes::after_unlock(StorageId id) {
   }
 }
 
-// A released value that was rematerialized for another one goes as soon as nothing waits for it. Otherwise it would
-// look as if the program had just used it.
+// A released value that was rematerialized for another one goes as soon as nothing waits for it. Otherwise it
+// would look as if the program had just used it.
 void Lifetimes::evict_if_idle(StorageId id) {
   const Storage& s = state_.records.storage(id);
   if (state_.settings.reference || state_.settings.deallocation != Deallocation::kEager) return;
@@ -152,7 +152,8 @@ std::vector<StorageId> Lifetimes::referenced_descendants(StorageId id) {
 }
 
 void Lifetimes::retire_storage(StorageId id, Bytes nbytes) {
-  // In the middle of a step nearly everything was computed from it. What is left of that some ops later counts.
+  // In the middle of a step nearly everything was computed from it. What is left of that some ops later
+  // counts.
   constexpr std::uint64_t kWait = 64;
   put_back({id, nbytes, state_.statistics.num_ops + kWait, kWait});
 }
@@ -174,8 +175,8 @@ bool Lifetimes::still_retired(const Retired& entry) const {
   return s.in_use() && s.pinned && s.references == 0 && s.readers > 0;
 }
 
-// Frees `id` for good if the program has no reference to it and nothing evicted depends on it. Its children cannot be
-// recomputed then, so they are pinned; its parents may follow it.
+// Frees `id` for good if the program has no reference to it and nothing evicted depends on it. Its children
+// cannot be recomputed then, so they are pinned; its parents may follow it.
 void Lifetimes::banish(StorageId id) {
   std::vector<StorageId> candidates(1, id);
   while (!candidates.empty()) {

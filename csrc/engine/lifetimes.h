@@ -1,7 +1,7 @@
 // Lifetimes: what the references of the program, and the recipes that read a storage, keep alive.
 //
-// When the last reference goes, the bytes are evicted or freed (Deallocation says which). When no recipe can need a
-// storage either, its record is dropped, and so is every record that was kept only for it.
+// When the last reference goes, the bytes are evicted or freed (Deallocation says which). When no recipe can
+// need a storage either, its record is dropped, and so is every record that was kept only for it.
 #pragma once
 
 #include <cassert>
@@ -51,8 +51,8 @@ class Lifetimes {
   // Drops the record of `id`, and all that were kept only for it, if nothing can need them any more.
   void collect(StorageId id);
 
-  // Storages that the program has references to and whose recipes lead to `id`, without those behind another such
-  // storage. Once these are pinned, nothing reads `id` any more: the others are kept only for them.
+  // Storages that the program has references to and whose recipes lead to `id`, without those behind another
+  // such storage. Once these are pinned, nothing reads `id` any more: the others are kept only for them.
   std::vector<StorageId> referenced_descendants(StorageId id);
 
   // The program released a constant that recipes still read.

@@ -1,5 +1,5 @@
-// Observers: who wants to know what the engine does. The logs that reports are made from are observers, and so is the
-// torch runtime's recorder.
+// Observers: who wants to know what the engine does. The logs that reports are made from are observers, and
+// so is the torch runtime's recorder.
 //
 // An observer says what it is interested in. Nothing is computed for what nobody is interested in.
 #pragma once
@@ -48,7 +48,8 @@ class Observer {
   virtual unsigned interests() const = 0;
 
   // kDecisions: an op of the program ran (the tag of its first output; also for constants), a value was
-  // rematerialized, the bytes of a storage (the tag of its root value) were evicted, or freed after a release.
+  // rematerialized, the bytes of a storage (the tag of its root value) were evicted, or freed after a
+  // release.
   virtual void computed(std::uint64_t /*tag*/) {}
   virtual void rematerialized(std::uint64_t /*tag*/) {}
   virtual void evicted(std::uint64_t /*tag*/) {}
@@ -60,9 +61,9 @@ class Observer {
   // kBlocks, on the arena.
   virtual void block(const BlockEvent&) {}
 
-  // kRequests: the caller of the engine asked for this; what the engine decides by itself is not told. It is told before
-  // it takes effect. A pin that was asked for while an op runs is told when it takes effect, at the end of the op, about
-  // the value that the op wrote. `tag` is that of the value.
+  // kRequests: the caller of the engine asked for this; what the engine decides by itself is not told. It is
+  // told before it takes effect. A pin that was asked for while an op runs is told when it takes effect, at
+  // the end of the op, about the value that the op wrote. `tag` is that of the value.
   virtual void pinned(ValueId, std::uint64_t /*tag*/) {}  // it was not pinned before
   virtual void fixed(ValueId, std::uint64_t /*tag*/) {}   // it was not fixed before
   virtual void released(ValueId, std::uint64_t /*tag*/) {}
@@ -97,7 +98,8 @@ class Observers {
   unsigned interests_ = 0;
 };
 
-// The decisions of a run in order. C: an op of the program ran, R: a rematerialization, E: bytes were dropped.
+// The decisions of a run in order. C: an op of the program ran, R: a rematerialization, E: bytes were
+// dropped.
 class DecisionLog final : public Observer {
  public:
   struct Event {

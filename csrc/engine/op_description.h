@@ -18,10 +18,11 @@ struct Output {
 
 struct OpDescription {
   // Before the op runs: set by ProgramOp::describe.
-  std::vector<ValueId> acquired;   // must be resident while it runs: its inputs, and what it only writes
-  std::vector<ValueId> written;    // those of them that it writes
-  bool writes = false;             // it writes anything at all, known to the engine or not: it is not tried again
-  Nanoseconds expected_cost = 0;   // what it is thought to cost, and to make: they decide where its bytes are placed
+  std::vector<ValueId> acquired;  // must be resident while it runs: its inputs, and what it only writes
+  std::vector<ValueId> written;   // those of them that it writes
+  bool writes = false;  // it writes anything at all, known to the engine or not: it is not tried again
+  Nanoseconds expected_cost =
+      0;  // what it is thought to cost, and to make: they decide where its bytes are placed
   Bytes expected_bytes = 0;
   // After it ran: set by ProgramOp::describe_result (on ideal memory by `describe`).
   std::vector<ValueId> inputs;  // what its recipe reads

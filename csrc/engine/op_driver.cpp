@@ -17,11 +17,12 @@ void OpDriver::run(ProgramOp& op, OpDescription& description, std::vector<ValueI
     return;
   }
   acquire(op, description);
+  const bool writes = description.writes;
   bool in_kernel = false;
   try {
     op.ready(description);
     in_kernel = true;
-    run_kernel(op, description.writes);
+    run_kernel(op, writes);
     in_kernel = false;
     op.describe_result(description, blocks);
   } catch (...) {
@@ -43,8 +44,9 @@ void OpDriver::run(ProgramOp& op, OpDescription& description, std::vector<ValueI
   commit(description, outputs);
 }
 
-// Makes the op's inputs resident and locks them. Pinning what was made from one written input can pin another, and so can
-// making the inputs resident (banishing pins). Once no more are pinned, no recipe sees what the op writes.
+// Makes the op's inputs resident and locks them. Pinning what was made from one written input can pin
+// another, and so can making the inputs resident (banishing pins). Once no more are pinned, no recipe sees
+// what the op writes.
 void OpDriver::acquire(ProgramOp& op, OpDescription& description) {
   RunningOp& running = state_.running.innermost();
   auto num_pinned = [&] {
@@ -65,10 +67,10 @@ void OpDriver::acquire(ProgramOp& op, OpDescription& description) {
   }
 }
 
-// An op that writes cannot be tried again, and preparing to try again takes time: it is not done without pressure.
+// An op that writes cannot be tried again, and preparing to try again takes time: it is not done without
+// pressure.
 void OpDriver::run_kernel(ProgramOp& op, bool writes) {
-  bool last_try =
-      writes || !state_.settings.moving || 4 * state_.memory->used() <= state_.memory->budget();
+  bool last_try = writes || !state_.settings.moving || 4 * state_.memory->used() <= state_.memory->budget();
   for (;;) {
     try {
       const RunningOps::Kernel kernel(state_.running);

@@ -12,8 +12,8 @@ namespace remint {
 
 class OpDriver {
  public:
-  OpDriver(EngineState& state, Transitions& transitions, Lifetimes& lifetimes, Allocation& allocation, Replay& replay,
-           Pinning& pinning)
+  OpDriver(EngineState& state, Transitions& transitions, Lifetimes& lifetimes, Allocation& allocation,
+           Replay& replay, Pinning& pinning)
       : state_(state),
         transitions_(transitions),
         lifetimes_(lifetimes),

@@ -16,24 +16,24 @@ struct EngineOptions {
   bool sample = false;        // the policy scores sqrt(n) candidates drawn at random instead of all n
   std::uint64_t seed = 0;     // for `sample` and the policy `random`
   Deallocation deallocation = Deallocation::kEager;
-  std::optional<bool> partition;           // unset: what the policy's row in the table says
-  std::optional<bool> moving;              // unset: on the arena
-  std::optional<std::uint32_t> max_depth;  // unset: 10,000 on the arena
+  std::optional<bool> partition;                  // unset: what the policy's row in the table says
+  std::optional<bool> moving;                     // unset: on the arena
+  std::optional<std::uint32_t> max_depth;         // unset: 10,000 on the arena
   std::optional<Nanoseconds> max_rematerialized;  // unset: no limit
   bool check = false;  // the caller checks the engine's books after every op: slow, for tests
 };
 
-// The options with all defaults filled in. Ideal memory has the semantics of DTR's reference: no addresses, so
-// no partition and no moves, and no limit of depth.
+// The options with all defaults filled in. Ideal memory has the semantics of DTR's reference: no addresses,
+// so no partition and no moves, and no limit of depth.
 struct EngineSettings {
-  // DTR's reference: all outputs of an op are reserved at once and known before it runs, and dead records stay,
-  // because their cost still counts in the scores of their neighbours.
+  // DTR's reference: all outputs of an op are reserved at once and known before it runs, and dead records
+  // stay, because their cost still counts in the scores of their neighbours.
   bool reference = false;
   Deallocation deallocation = Deallocation::kEager;
   bool partition = false;  // cheap and expensive bytes at two ends of the arena
   bool moving = false;     // blocks may be moved together where no free block is large enough
-  // A value that takes a longer chain of ops than this to rematerialize is pinned, so that records do not grow with
-  // the length of a loop.
+  // A value that takes a longer chain of ops than this to rematerialize is pinned, so that records do not
+  // grow with the length of a loop.
   std::uint32_t max_depth = std::numeric_limits<std::uint32_t>::max();
   // More rematerialization than this raises Thrash.
   Nanoseconds max_rematerialized = std::numeric_limits<Nanoseconds>::max();

@@ -59,8 +59,9 @@ void Pinning::pin_now(ValueId value) {
   with_resident(value, [&] { lifetimes_.pin_storage(state_.records.value(value).storage); });
 }
 
-// A kernel runs: the value is locked until the outermost op ends, and pinned then. Its recipe, and those of others that
-// lead to it, may be in the middle of a replay, or may be needed for the value before an in-place write.
+// A kernel runs: the value is locked until the outermost op ends, and pinned then. Its recipe, and those of
+// others that lead to it, may be in the middle of a replay, or may be needed for the value before an in-place
+// write.
 void Pinning::pin_late(ValueId value, bool forget_recipe, bool by_request) {
   with_resident(value, [&] { transitions_.lock(state_.records.value(value).storage); });
   state_.running.outermost().late_pins.push_back({value, forget_recipe, by_request});
@@ -100,8 +101,8 @@ void Pinning::before_write(ValueId value) {
     }
     if (!records.storage(id).in_use()) return;
   }
-  // Values that still read it are pinned themselves: views, which have recipes of their own, or values that were never
-  // released.
+  // Values that still read it are pinned themselves: views, which have recipes of their own, or values that
+  // were never released.
   std::vector<std::pair<ValueId, StorageId>> made;
   for (ValueId v : records.storage(id).values) {
     for (const Value::Reader& reader : records.value(v).readers) {
@@ -126,8 +127,8 @@ void Pinning::before_write(ValueId value) {
   }
 }
 
-// Constants that only recipes still need: pins what was made from them instead, where that takes no more bytes. So a
-// gradient does not stay for the sake of the optimizer state that it went into.
+// Constants that only recipes still need: pins what was made from them instead, where that takes no more
+// bytes. So a gradient does not stay for the sake of the optimizer state that it went into.
 void Pinning::review_retired() {
   for (Retired& entry : lifetimes_.take_retired()) {
     if (!lifetimes_.still_retired(entry)) continue;
@@ -162,8 +163,10 @@ void Pinning::lock_for_read(ValueId value) {
 
 void Pinning::unlock_for_read(ValueId value) {
   auto& locks = state_.read_locks;
-  auto found = std::find_if(locks.begin(), locks.end(), [&](const ReadLock& lock) { return lock.value == value; });
-  if (found == locks.end()) throw std::logic_error("engine: a value is unlocked that was not locked for a read");
+  auto found =
+      std::find_if(locks.begin(), locks.end(), [&](const ReadLock& lock) { return lock.value == value; });
+  if (found == locks.end())
+    throw std::logic_error("engine: a value is unlocked that was not locked for a read");
   const StorageId bytes = found->bytes;
   const StorageId named = state_.records.value(value).storage;
   locks.erase(found);

@@ -1,7 +1,8 @@
 // Pinning: values that stay, and the writes that make it necessary.
 //
-// Bytes that cannot be recomputed (constants, pinned values) can be overwritten by the program. What was computed from
-// them must not be computed from what comes after, so it is rematerialized and pinned before the write.
+// Bytes that cannot be recomputed (constants, pinned values) can be overwritten by the program. What was
+// computed from them must not be computed from what comes after, so it is rematerialized and pinned before
+// the write.
 #pragma once
 
 #include "engine/replay.h"
@@ -10,10 +11,16 @@ namespace remint {
 
 class Pinning {
  public:
-  Pinning(EngineState& state, Transitions& transitions, Lifetimes& lifetimes, Allocation& allocation, Replay& replay)
-      : state_(state), transitions_(transitions), lifetimes_(lifetimes), allocation_(allocation), replay_(replay) {}
+  Pinning(EngineState& state, Transitions& transitions, Lifetimes& lifetimes, Allocation& allocation,
+          Replay& replay)
+      : state_(state),
+        transitions_(transitions),
+        lifetimes_(lifetimes),
+        allocation_(allocation),
+        replay_(replay) {}
 
-  // Makes the values that the innermost op acquires resident and locks them. After an error none of them is locked.
+  // Makes the values that the innermost op acquires resident and locks them. After an error none of them is
+  // locked.
   void acquire();
   // Gives the innermost op's blocks back and unlocks its values. The outermost op applies late pins.
   void release_acquired();

@@ -3,11 +3,11 @@
 //   op ──makes──▶ value ──lives in──▶ storage          value ──read by──▶ op
 //
 // A storage usually holds one value. It holds more where a trace counts views as ops of their own (as DTR's
-// reference does): the first value is the storage's root, the others are views, which are recomputed one by one
-// after the storage was evicted.
+// reference does): the first value is the storage's root, the others are views, which are recomputed one by
+// one after the storage was evicted.
 //
-// Dead records, which nothing alive can ever need, are dropped as soon as they die (Lifetimes::collect). So the
-// tables do not grow with the length of a run, and no walk meets a dead record.
+// Dead records, which nothing alive can ever need, are dropped as soon as they die (Lifetimes::collect). So
+// the tables do not grow with the length of a run, and no walk meets a dead record.
 #pragma once
 
 #include <cassert>
@@ -32,9 +32,10 @@ struct StorageState {
   std::uint32_t readers = 0;     // ops that read one of its values
   Residency residency = Residency::kFree;
   // What may happen to it.
-  bool pinned = false;    // it is never evicted
-  bool fixed = false;     // its address is known elsewhere: it is never moved
-  bool constant = false;  // no op made it: it is not freed before the program releases it, not even by banishing
+  bool pinned = false;  // it is never evicted
+  bool fixed = false;   // its address is known elsewhere: it is never moved
+  bool constant =
+      false;  // no op made it: it is not freed before the program releases it, not even by banishing
   bool released_while_locked = false;  // the last reference went while it was locked
 
   // Whether the slot of the table is taken.
@@ -101,7 +102,8 @@ class Records {
   // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);
 
-  // Where the ids of dropped storages and the tags of dropped ops are noted, for a caller with tables of its own.
+  // Where the ids of dropped storages and the tags of dropped ops are noted, for a caller with tables of its
+  // own.
   struct Dropped {
     std::vector<StorageId> storages;
     std::vector<StorageId> cached;  // not dropped: see `cache_constant`
@@ -116,8 +118,8 @@ class Records {
   void note_dropped(Dropped* dropped) { dropped_ = dropped; }
   bool notes_dropped() const { return dropped_ != nullptr; }
 
-  // The record of a dead constant elsewhere stays, for a caller that will use it again: weights are released and come
-  // back all the time.
+  // The record of a dead constant elsewhere stays, for a caller that will use it again: weights are released
+  // and come back all the time.
   void cache_constant(StorageId id) {
     storages_[id].become(Residency::kCached);
     ++num_cached_;

@@ -158,8 +158,8 @@ void Replay::execute_once(const Frame& frame) {
   state_.tell_used();
 }
 
-// The op ran again: outputs that were missing are there now; copies of the others are freed. Siblings come first, then
-// the one that was asked for.
+// The op ran again: outputs that were missing are there now; copies of the others are freed. Siblings come
+// first, then the one that was asked for.
 void Replay::define_outputs(OpId id, ValueId target, const std::vector<BlockId>& blocks) {
   const Op& op = state_.records.op(id);
   auto define = [&](std::size_t k) {

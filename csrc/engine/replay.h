@@ -1,10 +1,11 @@
-// Replay: makes values resident by running the ops that made them again, without recursion, so that a chain of any
-// depth takes heap and not stack.
+// Replay: makes values resident by running the ops that made them again, without recursion, so that a chain
+// of any depth takes heap and not stack.
 //
-// A frame is an op that waits for its inputs. It locks those that are there, then has the missing ones made one by one,
-// each by a frame of its own on top. On the arena, when the op on top runs out of memory, the waiting frames give up
-// their locks: their inputs can then be evicted, and they look for them again when it is their turn. Two inputs of which
-// each needs the other's bytes could go on like that for ever, so there is a limit to the replays for one request.
+// A frame is an op that waits for its inputs. It locks those that are there, then has the missing ones made
+// one by one, each by a frame of its own on top. On the arena, when the op on top runs out of memory, the
+// waiting frames give up their locks: their inputs can then be evicted, and they look for them again when it
+// is their turn. Two inputs of which each needs the other's bytes could go on like that for ever, so there is
+// a limit to the replays for one request.
 #pragma once
 
 #include <vector>
@@ -18,7 +19,8 @@ class Replay {
   Replay(EngineState& state, Transitions& transitions, Lifetimes& lifetimes, Allocation& allocation)
       : state_(state), transitions_(transitions), lifetimes_(lifetimes), allocation_(allocation) {}
 
-  // Makes the values that the innermost op acquires resident and locks them. After an error it holds none of them.
+  // Makes the values that the innermost op acquires resident and locks them. After an error it holds none of
+  // them.
   void acquire();
 
   // DTR's reference: runs an op of the program, or a recorded one again, to make `target`.
@@ -28,9 +30,9 @@ class Replay {
   // An op that waits for its inputs, or `acquire` (no op).
   struct Frame {
     OpId op = kNone;
-    ValueId target = kNone;                         // the output that was asked for
+    ValueId target = kNone;                          // the output that was asked for
     const std::vector<ValueId>* acquired = nullptr;  // the inputs, if it is no op
-    std::size_t first_lock = 0;                     // its part of locked_
+    std::size_t first_lock = 0;                      // its part of locked_
     std::uint32_t cursor = 0;
     bool program = false;  // the op runs for the first time
     bool entered = false;

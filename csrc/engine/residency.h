@@ -10,7 +10,8 @@
 //           └────────────────────────  cached  ◀──────────────────────────┘      │ used again
 //                      dropped            └───────────────────────────────────────┘
 //
-// Two more states are for a lower tier (host memory for an accelerator, a file for the CPU) and are not used yet:
+// Two more states are for a lower tier (host memory for an accelerator, a file for the CPU) and are not used
+// yet:
 //   resident ──copied out──▶ resident with a copy ──dropped──▶ offloaded ──fetched──▶ resident with a copy
 //
 // Whether bytes may be evicted or moved is said by `pinned`, `fixed` and the locks of a storage, not here.

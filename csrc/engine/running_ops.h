@@ -1,8 +1,9 @@
 // The state of the ops that are running, innermost last.
 //
-// Mostly there is one. There are more where an op has to wait for rematerializations, and where a kernel asks for
-// something: a custom op calls .numpy() on a tensor, which is rematerialized while the custom op runs. Each has its own
-// blocks and locks, so that what happens inside of a kernel touches nothing of the op outside.
+// Mostly there is one. There are more where an op has to wait for rematerializations, and where a kernel asks
+// for something: a custom op calls .numpy() on a tensor, which is rematerialized while the custom op runs.
+// Each has its own blocks and locks, so that what happens inside of a kernel touches nothing of the op
+// outside.
 #pragma once
 
 #include <memory>
@@ -21,12 +22,12 @@ struct LatePin {
 };
 
 struct RunningOp {
-  std::vector<ValueId> acquired;                   // locked until it ends
-  std::vector<std::pair<BlockId, Bytes>> blocks;   // that it asked for and nothing owns yet
-  std::vector<BlockId> outputs;                    // the block of each output
-  std::vector<LatePin> late_pins;                  // only of the outermost op
-  OpId replayed = kNone;                           // the op that is run again; kNone: an op of the program
-  End end = End::kLow;                             // where its bytes are placed
+  std::vector<ValueId> acquired;                  // locked until it ends
+  std::vector<std::pair<BlockId, Bytes>> blocks;  // that it asked for and nothing owns yet
+  std::vector<BlockId> outputs;                   // the block of each output
+  std::vector<LatePin> late_pins;                 // only of the outermost op
+  OpId replayed = kNone;                          // the op that is run again; kNone: an op of the program
+  End end = End::kLow;                            // where its bytes are placed
   bool in_kernel = false;
 
   // `block` belongs to somebody else now.

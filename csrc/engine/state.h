@@ -17,8 +17,8 @@
 
 namespace remint {
 
-// A lock of a reader outside of all ops. An in-place op can take the bytes over while they are read: the record of the
-// value stays until it is unlocked, and the lock holds the storage that has the bytes.
+// A lock of a reader outside of all ops. An in-place op can take the bytes over while they are read: the
+// record of the value stays until it is unlocked, and the lock holds the storage that has the bytes.
 struct ReadLock {
   ValueId value;
   StorageId bytes;

@@ -1,5 +1,5 @@
-// Transitions: bytes come and go. Each function changes the residency or the locks of one storage, and with them the
-// candidates, the policy's view, and what observers and the device are told.
+// Transitions: bytes come and go. Each function changes the residency or the locks of one storage, and with
+// them the candidates, the policy's view, and what observers and the device are told.
 #pragma once
 
 #include <cassert>
@@ -50,8 +50,8 @@ class Transitions {
   void make_resident(StorageId id, BlockId block);
   // The bytes are freed.
   void drop_bytes(StorageId id, BlockChange why);
-  // The bytes of `from` become those of `to`; `from` is a ghost from now on. With `keep_pinned`, bytes that could not be
-  // recomputed still cannot: true if `to` was pinned.
+  // The bytes of `from` become those of `to`; `from` is a ghost from now on. With `keep_pinned`, bytes that
+  // could not be recomputed still cannot: true if `to` was pinned.
   bool take_over(ValueId from, ValueId to, bool keep_pinned);
   // The storage is never evicted from now on; false if it was pinned before.
   bool mark_pinned(StorageId id);

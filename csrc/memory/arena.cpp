@@ -114,9 +114,7 @@ Bytes Arena::compact(Bytes low, Bytes high, const std::function<bool(StorageId)>
   for (BlockId id = first_; id != kNone; id = blocks_[id].next) {
     const Bytes from = blocks_[id].address;
     if (from >= high) break;
-    if (from < low || !blocks_[id].has_record() || !movable(blocks_[id].owner) ||
-        !slide_down(id))
-      continue;
+    if (from < low || !blocks_[id].has_record() || !movable(blocks_[id].owner) || !slide_down(id)) continue;
     sum += blocks_[id].nbytes;
     moved(blocks_[id].owner, from, blocks_[id].address);
   }

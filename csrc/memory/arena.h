@@ -16,7 +16,8 @@ namespace remint {
 
 class Arena final : public Memory {
  public:
-  // What stands in a block: free bytes, bytes without a record (of an op that is running, or raw), or a storage.
+  // What stands in a block: free bytes, bytes without a record (of an op that is running, or raw), or a
+  // storage.
   static constexpr std::uint32_t kFree = kNone;
   static constexpr std::uint32_t kNoRecord = kNone - 1;
 

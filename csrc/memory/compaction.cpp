@@ -13,7 +13,8 @@ constexpr std::size_t kSample = 256;
 
 }  // namespace
 
-std::optional<CompactionWindow> CompactionSearch::cheapest(const std::vector<CompactionCell>& cells, Bytes nbytes) {
+std::optional<CompactionWindow> CompactionSearch::cheapest(const std::vector<CompactionCell>& cells,
+                                                           Bytes nbytes) {
   std::vector<double> prices(1, std::numeric_limits<double>::infinity());
   per_byte_.clear();
   bool any_moves = false;

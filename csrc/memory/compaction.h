@@ -1,6 +1,6 @@
-// The cheapest compaction window: a window of the arena in which some blocks are evicted and the others are moved
-// together. Blocks that are too expensive to evict, or cannot be evicted, may be moved: a move takes a fraction of the
-// time of nearly any op.
+// The cheapest compaction window: a window of the arena in which some blocks are evicted and the others are
+// moved together. Blocks that are too expensive to evict, or cannot be evicted, may be moved: a move takes a
+// fraction of the time of nearly any op.
 #pragma once
 
 #include <cmath>
@@ -32,8 +32,8 @@ struct CompactionWindow {
   }
 };
 
-// Which cells to evict and which to move is a knapsack problem. Try a few prices per byte, taken from the cells; for
-// each, find the cheapest window; keep the best. O(cells).
+// Which cells to evict and which to move is a knapsack problem. Try a few prices per byte, taken from the
+// cells; for each, find the cheapest window; keep the best. O(cells).
 class CompactionSearch {
  public:
   std::optional<CompactionWindow> cheapest(const std::vector<CompactionCell>& cells, Bytes nbytes);

@@ -3,10 +3,10 @@
 // includes its evicted neighbourhood; its size is left out, since the window is as large as the request
 // anyway.
 //
-// Where we depart: expensive and pinned blocks may be moved out of the way instead (memory/compaction.h). The search is
-// exact at both ends of the arena and with infinite costs (memory/window.h). The neighbourhood is that of the evicted
-// ancestors, which is what it takes to bring the block back: equivalence classes only grow, and make everything near a
-// large class look equally expensive (benchmarks/coop.py --neighbourhoods).
+// Where we depart: expensive and pinned blocks may be moved out of the way instead (memory/compaction.h). The
+// search is exact at both ends of the arena and with infinite costs (memory/window.h). The neighbourhood is
+// that of the evicted ancestors, which is what it takes to bring the block back: equivalence classes only
+// grow, and make everything near a large class look equally expensive (benchmarks/coop.py --neighbourhoods).
 #include "policies/coop.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// A policy decides who is evicted next. It is a neighbourhood and a score; policy_table.h has the list of all of them.
+// A policy decides who is evicted next. It is a neighbourhood and a score; policy_table.h has the list of all
+// of them.
 #pragma once
 
 #include <memory>
@@ -24,8 +25,8 @@ struct PolicyContext {
 struct Choice {
   bool found = false;  // false: there is nothing to be done
   std::vector<StorageId> victims;
-  // Blocks that stay between these addresses are moved together, if evicting alone is not enough. None (from == to) of
-  // a policy that does not look at addresses.
+  // Blocks that stay between these addresses are moved together, if evicting alone is not enough. None (from
+  // == to) of a policy that does not look at addresses.
   Bytes from = 0;
   Bytes to = 0;
 
@@ -51,8 +52,8 @@ class Policy {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
-  // Says in `choice`, which is clear, what to do next for a request of `nbytes`. A policy that looks at addresses frees up
-  // as much as the request needs, any other evicts one storage at a time.
+  // Says in `choice`, which is clear, what to do next for a request of `nbytes`. A policy that looks at
+  // addresses frees up as much as the request needs, any other evicts one storage at a time.
   virtual void choose(Bytes nbytes, Nanoseconds now, Choice& choice) = 0;
 
   // Like `choose`, for one storage, when it does not matter where it stands.

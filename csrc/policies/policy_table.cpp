@@ -12,8 +12,8 @@ using Made = std::unique_ptr<Policy>;
 using Context = const PolicyContext&;
 using Kind = NeighbourhoodKind;
 
-// DTR's policies (2021, section 4 and appendix D); `coop` (2023), and `dte`, the arena's variant of `dtr-eq` from Coop's
-// comparison. A score's formula is: numerator, by size, by staleness, adjacent free bytes.
+// DTR's policies (2021, section 4 and appendix D); `coop` (2023), and `dte`, the arena's variant of `dtr-eq`
+// from Coop's comparison. A score's formula is: numerator, by size, by staleness, adjacent free bytes.
 constexpr PolicyRow kTable[] = {
     // name, needs an arena, partition
     {"dtr", false, false,
@@ -27,13 +27,19 @@ constexpr PolicyRow kTable[] = {
     {"size", false, false,
      [](Context c) -> Made { return make_score_policy({Numerator::kOne, true, false}, Kind::kLocal, c); }},
     {"msps", false, false,
-     [](Context c) -> Made { return make_score_policy({Numerator::kCost, true, false}, Kind::kAncestors, c); }},
+     [](Context c) -> Made {
+       return make_score_policy({Numerator::kCost, true, false}, Kind::kAncestors, c);
+     }},
     {"e-star", false, false,
-     [](Context c) -> Made { return make_score_policy({Numerator::kCost, true, false}, Kind::kClosures, c); }},
+     [](Context c) -> Made {
+       return make_score_policy({Numerator::kCost, true, false}, Kind::kClosures, c);
+     }},
     {"random", false, false, [](Context c) -> Made { return make_random_policy(c); }},
     {"coop", true, true, [](Context c) -> Made { return make_coop_policy(c); }},
     {"dte", true, false,
-     [](Context c) -> Made { return make_score_policy({Numerator::kCost, true, true, true}, Kind::kClasses, c); }},
+     [](Context c) -> Made {
+       return make_score_policy({Numerator::kCost, true, true, true}, Kind::kClasses, c);
+     }},
 };
 
 }  // namespace
@@ -60,8 +66,9 @@ bool policy_needs_arena(const std::string& name) {
 std::unique_ptr<Policy> make_policy(const PolicyContext& context) {
   const PolicyRow& row = policy_row(context.options.policy);
   if (row.needs_arena && context.arena == nullptr) {
-    throw std::invalid_argument("policy '" + context.options.policy +
-                                "' chooses by address and needs memory='arena'; memory='ideal' has no addresses");
+    throw std::invalid_argument(
+        "policy '" + context.options.policy +
+        "' chooses by address and needs memory='arena'; memory='ideal' has no addresses");
   }
   return row.make(context);
 }

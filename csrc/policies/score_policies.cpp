@@ -10,7 +10,8 @@
 namespace remint {
 namespace {
 
-// The lowest key is evicted. Among equals it is the newest candidate, but among zeros the oldest one, because DTR's reference scans in order, takes the last minimum, and stops at the first zero.
+// The lowest key is evicted. Among equals it is the newest candidate, but among zeros the oldest one, because
+// DTR's reference scans in order, takes the last minimum, and stops at the first zero.
 struct Key {
   double score = std::numeric_limits<double>::infinity();
   std::int64_t tie = std::numeric_limits<std::int64_t>::max();
@@ -200,7 +201,8 @@ class Random final : public Policy {
 
 std::unique_ptr<Policy> make_score_policy(const ScoreFormula& formula, NeighbourhoodKind kind,
                                           const PolicyContext& context) {
-  // Free bytes beside a block change without notice, so such scores are never kept; nor are those of a sample.
+  // Free bytes beside a block change without notice, so such scores are never kept; nor are those of a
+  // sample.
   if (formula.by_staleness || formula.count_adjacent_free || context.options.sample) {
     return std::make_unique<Scan>(formula, kind, context);
   }

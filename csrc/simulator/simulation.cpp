@@ -247,8 +247,8 @@ void Simulation::request_memory(std::size_t event, bool again, std::vector<Block
 
 void Simulation::finish(const TraceColumns& trace) {
   trace_ = &trace;
-  // On the arena resident tensors are pinned first, as at the end of a real run, so that they are not evicted for the
-  // others.
+  // On the arena resident tensors are pinned first, as at the end of a real run, so that they are not evicted
+  // for the others.
   auto pin_held = [&](bool only_defined) {
     for (std::size_t i = 0; i < trace.num_held; ++i) {
       if (tensors_[trace.held[i]].raw != kNone) continue;

@@ -1,4 +1,5 @@
-// The simulator: the engine on the null device, which runs nothing and only asks for the memory an op would ask for.
+// The simulator: the engine on the null device, which runs nothing and only asks for the memory an op would
+// ask for.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,8 @@ class Simulation final : private Device {
  public:
   explicit Simulation(const SimulationOptions& options);
 
-  // Runs one event after the other; throws OutOfMemory or Thrash. Events of a trace are run in order, each once. The
-  // columns may be those of a longer trace than before, of which this is a part.
+  // Runs one event after the other; throws OutOfMemory or Thrash. Events of a trace are run in order, each
+  // once. The columns may be those of a longer trace than before, of which this is a part.
   void step(const TraceColumns& trace, std::size_t event);
   // Makes everything that the program still holds resident.
   void finish(const TraceColumns& trace);
@@ -32,8 +33,8 @@ class Simulation final : private Device {
   ValueId value_of(std::int32_t tensor) const;
   Engine& engine() { return engine_; }
 
-  // Called with the number of the event while its kernel runs, for the first time or again: a test can make requests of
-  // the engine there, as a custom op does that calls .numpy() on a tensor.
+  // Called with the number of the event while its kernel runs, for the first time or again: a test can make
+  // requests of the engine there, as a custom op does that calls .numpy() on a tensor.
   void set_kernel_hook(std::function<void(std::size_t event)> hook) { kernel_hook_ = std::move(hook); }
 
  private:

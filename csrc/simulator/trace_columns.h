@@ -22,8 +22,8 @@ enum class EventKind : std::uint8_t {
 
 // A tensor that shares no argument's storage.
 inline constexpr std::int32_t kFresh = -1;
-inline constexpr std::int32_t kOnce = -2;  // it cannot be recomputed, though an op made it
-inline constexpr std::int32_t kRaw = -3;   // so, and it has no record before an op reads it
+inline constexpr std::int32_t kOnce = -2;       // it cannot be recomputed, though an op made it
+inline constexpr std::int32_t kRaw = -3;        // so, and it has no record before an op reads it
 inline constexpr std::int32_t kElsewhere = -4;  // a constant that takes no bytes of the budget
 
 // What an op does to an argument beside what `aliases` says.

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "bindings/block_columns.h"
+#include "bindings/options.h"
 #include "torch/session/session.h"
 
 namespace py = pybind11;
@@ -21,7 +22,7 @@ void raise_budget_error(const std::string& message, Bytes min_budget) {
   {
     py::gil_scoped_acquire gil;
     py::object type = py::module_::import("remint.errors").attr("BudgetError");
-    py::object instance = type(message, py::arg("known_budget_bytes") = min_budget);
+    py::object instance = type(message, py::arg("min_budget_bytes") = min_budget);
     PyErr_SetObject(type.ptr(), instance.ptr());
     error.persist();
   }
@@ -63,16 +64,11 @@ auto without_gil(Get&& get) {
 
 class PySession {
  public:
-  PySession(Bytes budget, const std::string& policy, bool partition, double ignore_small, bool sample,
-            std::uint64_t seed, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
-            bool source_lines, bool check) {
+  PySession(Bytes budget, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
+            bool source_lines, const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
-    options.policy = policy;
-    options.policy_options = {ignore_small, sample, seed};
-    options.engine.partition = partition;
-    options.engine.moving = true;
-    options.engine.max_depth = 10000;
+    options.engine = engine_options(engine);
     options.chaos = chaos;
     options.spill = spill;
     options.timeline = timeline;
@@ -80,7 +76,6 @@ class PySession {
     options.blocks = blocks;
     options.record = record;
     options.source_lines = source_lines;
-    options.check = check;
     session_ = Session::open(options);
   }
 
@@ -121,6 +116,7 @@ class PySession {
     d["spilled_bytes"] = f.spilled;
     d["num_ops"] = s.num_ops;
     d["num_evictions"] = s.num_evictions;
+    d["num_frees"] = s.num_frees;
     d["num_rematerializations"] = s.num_rematerializations;
     d["num_searches"] = s.num_searches;
     d["num_scores"] = f.num_scores;
@@ -148,7 +144,7 @@ class PySession {
 
   std::string events() {
     std::string text;
-    for (const Event& event : without_gil([&] { return session_->events(); })) {
+    for (const DecisionLog::Event& event : without_gil([&] { return session_->events(); })) {
       text += event.kind;
       text += std::to_string(event.tag);
       text += ';';
@@ -158,7 +154,7 @@ class PySession {
 
   // What became of every block, as columns; the first number, the name and the source of every maker; marks.
   py::tuple block_log() {
-    const Session::BlockLog log = without_gil([&] { return session_->block_log(); });
+    const Session::Blocks log = without_gil([&] { return session_->block_log(); });
     std::vector<std::uint64_t> firsts;
     std::vector<std::pair<std::string, std::string>> makers;
     for (const Session::Maker& maker : log.makers) {
@@ -197,7 +193,7 @@ class PySession {
   }
 
   py::tuple timeline() {
-    const std::vector<Sample> samples = without_gil([&] { return session_->timeline(); });
+    const std::vector<Timeline::Sample> samples = without_gil([&] { return session_->timeline(); });
     py::array_t<double> seconds(static_cast<py::ssize_t>(samples.size()));
     py::array_t<std::int64_t> nbytes(static_cast<py::ssize_t>(samples.size()));
     for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -247,11 +243,9 @@ PYBIND11_MODULE(_torch, module) {
   });
 
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, const std::string&, bool, double, bool, std::uint64_t, bool, bool, bool, bool,
-                    bool, bool, bool, bool>(),
-           py::kw_only(), py::arg("budget"), py::arg("policy"), py::arg("partition"), py::arg("ignore_small"),
-           py::arg("sample"), py::arg("seed"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
-           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("check"))
+      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, const py::kwargs&>(), py::kw_only(),
+           py::arg("budget"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"), py::arg("events"),
+           py::arg("blocks"), py::arg("record"), py::arg("source_lines"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

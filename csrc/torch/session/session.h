@@ -66,8 +66,6 @@ struct Held {
 
 struct SessionOptions {
   Bytes budget = 0;
-  std::string policy;
-  PolicyOptions policy_options;
   EngineOptions engine;
   Bytes alignment = 64;
   bool chaos = false;
@@ -77,7 +75,6 @@ struct SessionOptions {
   bool blocks = false;        // keep what becomes of every block
   bool record = false;        // take notes of the op stream
   bool source_lines = false;  // know the line of the program that each op came from
-  bool check = false;
 };
 
 // What was rematerialized, by the operator that did it and the line it came from.
@@ -134,8 +131,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   };
   Figures figures();
   std::vector<OperatorStatistics> by_operator();
-  std::vector<Sample> timeline();
-  std::vector<Event> events();
+  std::vector<Timeline::Sample> timeline();
+  std::vector<DecisionLog::Event> events();
   // From this number on, tensors were made by this op (null: by none), which came from this line.
   struct Maker {
     std::uint64_t first_number;
@@ -144,12 +141,12 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   };
   // What became of every block, and who made the tensors that its tags are the numbers of. The tag of a mark
   // is its place in `kMarks`.
-  struct BlockLog {
+  struct Blocks {
     std::vector<BlockEvent> events;
     std::vector<Maker> makers;
   };
   static constexpr const char* kMarks[] = {"backward", "end of backward"};
-  BlockLog block_log();
+  Blocks block_log();
   // What was recorded; null if nothing was to be.
   const Recorder* recorder() const { return recorder_.get(); }
   const SourceLines* source_lines() const { return source_lines_.get(); }
@@ -201,7 +198,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   };
 
   // Device.
-  void run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) override;
+  class SessionOp;
+  void run(const Op& op, std::vector<BlockId>& blocks) override;
   void evicted(StorageId storage) override;
   void materialized(StorageId storage) override;
   void moved(StorageId storage, Bytes from, Bytes to) override;
@@ -214,16 +212,14 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   void prepare_writes(const Operator& op);
   std::unique_ptr<Recipe> write_recipe(const Operator& op, c10::DispatchKeySet keys,
                                        const torch::jit::Stack& stack, std::size_t first);
-  Bytes commit(const Operator& op, std::unique_ptr<Recipe> recipe, const torch::jit::Stack& stack,
-               std::size_t first, Nanoseconds cost, std::uint64_t signature);
+  Bytes describe_made(const Operator& op, Recipe* recipe, const torch::jit::Stack& stack, std::size_t first,
+                      Nanoseconds cost, std::uint64_t signature, std::vector<BlockId>& blocks);
   void record_arguments(bool recorded);
   void note_pass();
   void note_maker(const Operator* op);
-  void run_kernel(const Operator& op, const Call& call, torch::jit::Stack* stack, std::size_t first);
   void hold_written(const Operator& op);
   void pin_gradients(const torch::jit::Stack& stack, std::size_t first);
   void pin_results(const torch::jit::Stack& stack, std::size_t first, Why why, bool integers_only);
-  void after_failure(const Operator& op, std::unique_ptr<Recipe> recipe);
 
   Held* adopt(c10::StorageImpl* storage, void* address, ValueId value, const Operator* made_by);
   void adopt_loose(Touched& touched);
@@ -291,7 +287,8 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::vector<ValueId> unlocked_constants_;
   std::vector<ValueId> acquired_;
   OpDescription description_;
-  std::vector<BlockId> blocks_;
+  std::size_t num_written_ = 0;
+  bool opaque_ = false;
   std::vector<ValueId> outputs_;
 
   CostEstimates costs_;
@@ -299,9 +296,10 @@ class Session final : public Device, public std::enable_shared_from_this<Session
   std::size_t next_cost_ = 0;
   // By operator and source line.
   std::map<std::pair<const Operator*, std::uint32_t>, OperatorStatistics> by_operator_;
-  std::vector<Sample> timeline_;
-  std::vector<Event> events_;
+  Timeline timeline_;
+  DecisionLog events_;
   BlockLog block_log_;
+  std::vector<Maker> makers_;
   bool backward_ = false;          // the last op was part of a backward pass; only known where it is noted
   std::uint64_t next_number_ = 0;  // of the next tensor: the tag of its value
   std::unique_ptr<Recorder> recorder_;

@@ -111,7 +111,7 @@ void Session::add_constant(Touched& touched) {
   } else {
     // Of the same storage, or of one that was at its address: no recipe reads it, so it can be of any.
     touched.value = resting->second;
-    engine_->use_again(touched.value, next_number_++);
+    engine_->reuse_cached(touched.value, next_number_++);
   }
   if (recorder_ != nullptr)
     recorder_->constant(static_cast<Bytes>(touched.storage->nbytes()), remint::kElsewhere);
@@ -143,7 +143,7 @@ void Session::let_go_of_unused_constants() {
   }
   for (const auto& [storage, value] : rested) {
     constants_.erase(storage);
-    engine_->drop_resting(value);
+    engine_->drop_cached(value);
   }
   for (const auto& [number, value] : unused) {
     const StorageId id = engine_->records().value(value).storage;
@@ -176,15 +176,13 @@ void Session::prepare_writes(const Operator& op) {
     const bool side_effect = touched.write == Operator::Write::kSideEffect;
     if (!pinned(touched) && (!recordable_ || side_effect)) pin_held(touched.held, Why::kNone);
   }
-  for (Touched& touched : touched_) {
-    if (touched.write != Operator::Write::kNo && touched.value != kNone) engine_->before_write(touched.value);
-  }
 }
 
 std::unique_ptr<Recipe> Session::write_recipe(const Operator& op, c10::DispatchKeySet keys,
                                               const torch::jit::Stack& stack, std::size_t first) {
+  description_.inputs.clear();
+  description_.outputs.clear();
   if (!recordable_) return nullptr;
-  description_.clear();
   const bool makes_something =
       op.returns_tensors || std::any_of(touched_.begin(), touched_.end(), [](const Touched& touched) {
         return touched.write == Operator::Write::kInPlace || touched.write == Operator::Write::kOverwrites;

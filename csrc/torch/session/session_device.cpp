@@ -58,7 +58,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
       settle();
       busy_ = true;
       try {
-        block = engine_->allocate_kept(size);
+        block = engine_->allocate_raw(size);
       } catch (...) {
         busy_ = false;
         throw;
@@ -75,7 +75,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   const Bytes offset = arena_->block(block).address;
   loose_[offset] = Loose{block, size, busy_, busy_ ? 0 : next_number_++};
   if (busy_) running_.push_back(offset);
-  if (recorder_ != nullptr && !busy_) recorder_->constant(size, kKept);
+  if (recorder_ != nullptr && !busy_) recorder_->constant(size, kRaw);
   if (recorder_ != nullptr && busy_ && !replaying_) recorder_->request(offset, size);
   void* address = region_->at(offset);
   return {address, address, &loose_deleter, kCpu};
@@ -100,7 +100,7 @@ void Session::free(void* address) {
     engine_->free(found->second.block);
     if (recorder_ != nullptr && !replaying_) recorder_->gave_back(found->first);
   } else {
-    engine_->free_kept(found->second.block, found->second.nbytes);
+    engine_->free_raw(found->second.block, found->second.nbytes);
     if (recorder_ != nullptr) recorder_->about(EventKind::kRelease, found->second.number);
   }
   loose_.erase(found);
@@ -145,7 +145,8 @@ void Session::moved(StorageId id, Bytes from, Bytes to) {
 
 // Runs an op again: the same kernel, on tensors that look the same, with the same random numbers, as much out
 // of the program's sight as can be.
-void Session::run(Engine& engine, const Op& op, std::vector<BlockId>& blocks) {
+void Session::run(const Op& op, std::vector<BlockId>& blocks) {
+  Engine& engine = *engine_;
   const Recipe& recipe = *reinterpret_cast<const Recipe*>(op.tag);
   TORCH_CHECK(!recipe.op->gone, "remint: ", recipe.op->name,
               " has to run again, but its library was removed. Keep the library, or pin what it makes "
@@ -276,7 +277,7 @@ bool Session::spill_resident(Bytes nbytes) {
   for (Held* held : holders_) {
     if (held == nullptr || !engine_->defined(held->value)) continue;
     const Storage& storage = storage_of(held);
-    if (storage.block != kNone && !storage.fixed && storage.locks == 0) candidates.push_back(held);
+    if (storage.block != kNone && !storage.fixed && !storage.locked()) candidates.push_back(held);
   }
   std::sort(candidates.begin(), candidates.end(), [&](const Held* a, const Held* b) {
     const Storage& s = storage_of(a);

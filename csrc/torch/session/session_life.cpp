@@ -37,11 +37,11 @@ Session::Session(const SessionOptions& options) : options_(options) {
   auto arena = std::make_unique<Arena>(options.budget, options.alignment);
   arena_ = arena.get();
   region_ = std::make_shared<Region>(arena->budget());
-  engine_ = std::make_unique<Engine>(options.engine, std::move(arena), options.policy, options.policy_options,
-                                     *this);
+  engine_ = std::make_unique<Engine>(options.engine, std::move(arena), *this);
   engine_->note_dropped(&dropped_);
-  engine_->observe(options.events ? &events_ : nullptr, options.timeline ? &timeline_ : nullptr);
-  if (options.blocks) engine_->observe_blocks(&block_log_.events);
+  if (options.events) engine_->add_observer(&events_);
+  if (options.timeline) engine_->add_observer(&timeline_);
+  if (options.blocks) engine_->add_observer(&block_log_);
   note_maker(nullptr);
   if (options.record) recorder_ = std::make_unique<Recorder>();
   if (options.source_lines) source_lines_ = std::make_unique<SourceLines>();
@@ -136,12 +136,12 @@ void Session::forget() {
     if (recorder_ != nullptr && !kept.retired) recorder_->about(EventKind::kRelease, kept.number);
     gone.push_back(std::move(kept.storage));
   }
-  for (StorageId id : dropped.resting) {
+  for (StorageId id : dropped.cached) {
     Kept& kept = kept_[id];
     if (recorder_ != nullptr && !kept.retired) recorder_->about(EventKind::kRelease, kept.number);
     if (kept.retired) {
       constants_.erase(kept.storage.get());
-      engine_->drop_resting(engine_->records().storage(id).values[0]);
+      engine_->drop_cached(engine_->records().storage(id).values[0]);
     }
     gone.push_back(std::move(kept.storage));
   }
@@ -163,7 +163,7 @@ void Session::keep(ValueId constant, c10::intrusive_ptr<c10::StorageImpl> storag
   if (id >= kept_.size()) kept_.resize(std::max<std::size_t>(id + 1, kept_.size() * 2));
   ValueId& known = constants_.emplace(storage.get(), constant).first->second;
   // One that rests, of a storage that was at the same address.
-  if (known != constant) engine_->drop_resting(std::exchange(known, constant));
+  if (known != constant) engine_->drop_cached(std::exchange(known, constant));
   kept_[id] = {std::move(storage), number_of(constant)};
 }
 

@@ -39,14 +39,14 @@ void Session::note_pass() {
 // Tensors that get their number from here on are of this op.
 void Session::note_maker(const Operator* op) {
   if (!options_.blocks) return;
-  std::vector<Maker>& makers = block_log_.makers;
+  std::vector<Maker>& makers = makers_;
   if (!makers.empty() && makers.back().first_number == next_number_) makers.pop_back();
   makers.push_back({next_number_, op, op == nullptr ? kNone : source_});
 }
 
-Session::BlockLog Session::block_log() {
+Session::Blocks Session::block_log() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  return block_log_;
+  return {block_log_.events(), makers_};
 }
 
 }  // namespace remint

@@ -45,14 +45,14 @@ std::vector<OperatorStatistics> Session::by_operator() {
   return rows;
 }
 
-std::vector<Event> Session::events() {
+std::vector<DecisionLog::Event> Session::events() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  return events_;
+  return events_.events();
 }
 
-std::vector<Sample> Session::timeline() {
+std::vector<Timeline::Sample> Session::timeline() {
   std::lock_guard<std::recursive_mutex> lock(mutex_);
-  return timeline_;
+  return timeline_.samples();
 }
 
 void Session::set_costs(std::vector<Given> costs) {
@@ -106,7 +106,7 @@ std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
   if (closed_) return {};
   for (StorageId id = 0; id < engine_->records().num_storage_slots(); ++id) {
     const Storage& storage = engine_->records().storage(id);
-    if (!storage.in_use || !storage.pinned || storage.block == kNone) continue;
+    if (!storage.in_use() || !storage.pinned || storage.block == kNone) continue;
     sums[why_pinned(id)] += storage.nbytes;
   }
   for (const auto& [offset, loose] : loose_) {
@@ -124,7 +124,8 @@ void Session::fail(const OutOfMemory& error) {
   Bytes locked = 0;
   for (StorageId id = 0; id < engine_->records().num_storage_slots(); ++id) {
     const Storage& storage = engine_->records().storage(id);
-    if (storage.in_use && storage.resident && !storage.pinned && storage.locks > 0) locked += storage.nbytes;
+    if (storage.in_use() && storage.has_bytes() && !storage.pinned && storage.locked())
+      locked += storage.nbytes;
   }
   Bytes running = 0;
   for (const auto& [offset, loose] : loose_) {
@@ -147,7 +148,7 @@ void Session::fail(const OutOfMemory& error) {
   message += "; " + format_bytes(options_.budget - engine_->memory().used()) + " are free, " +
              format_bytes(arena_->largest_free()) + " of them in one piece";
   message += "). The smallest budget to get past this op is about " + format_bytes(enough) + ".";
-  raise_budget_error(message, enough);
+  raise_budget_error(message, pinned_bytes + at_once);
 }
 
 }  // namespace remint
