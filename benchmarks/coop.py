@@ -17,8 +17,8 @@ from traces import all_traces
 BUDGETS = ("70%", "50%", "30%")
 CASES: dict[str, dict[str, object]] = {
     "coop": {"policy": "coop", "memory": "arena"},
-    "dtr-eq": {"policy": "dtr-eq", "memory": "arena"},
-    "dte": {"policy": "dte", "memory": "arena"},
+    "dtr-eq": {"policy": "dtr-eq", "memory": "arena", "moving": False},
+    "dte": {"policy": "dte", "memory": "arena", "moving": False},
     "dtr-eq, ideal": {"policy": "dtr-eq", "memory": "ideal"},
 }
 # What each of coop's parts is good for.

@@ -28,8 +28,9 @@ def main() -> None:
     table = []
     for column, (name, trace) in enumerate(traces.items()):
         for policy in POLICIES:
+            moving = policy == "coop"  # the others as their papers have them
             runs = [
-                remint.simulate(trace, budget=budget, policy=policy, memory="arena", timeline=False)
+                remint.simulate(trace, budget=budget, policy=policy, memory="arena", moving=moving, timeline=False)
                 for budget in budgets
             ]
             fits = [(int(b[:-1]), run) for b, run in zip(budgets, runs, strict=True) if run.status == "ok"]
@@ -41,7 +42,8 @@ def main() -> None:
             )
             for row, values in enumerate(panels):
                 axes[row][column].plot(x, values, "o-", ms=3, color=COLORS[policy], label=policy)
-            smallest = remint.smallest_budget(trace, policy=policy, memory="arena", steps=100 if FULL else 20)
+            steps = 100 if FULL else 20
+            smallest = remint.smallest_budget(trace, policy=policy, memory="arena", moving=moving, steps=steps)
             cells = [
                 f"{run.slowdown:.2f}x / {run.fragmentation:.1%} / {search_microseconds(run):.1f} µs"
                 if run.status == "ok"

@@ -38,7 +38,9 @@ def main() -> None:
     graph = remint.capture(model, batch, costs="estimate")
     trace, _ = trace_from_graph(graph)
     runs = {
-        policy: remint.simulate(trace, budget="60%", policy=policy, memory="arena", blocks=True)
+        policy: remint.simulate(
+            trace, budget="60%", policy=policy, memory="arena", moving=policy == "coop", blocks=True
+        )
         for policy in ("coop", "dtr-eq")
     }
     model(*batch).backward()  # the first step is not like the others

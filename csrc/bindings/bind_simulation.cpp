@@ -5,6 +5,8 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
 
 #include "bindings/bindings.h"
 #include "bindings/block_columns.h"
@@ -67,14 +69,16 @@ class PySimulation {
 
   // Runs the events of `trace` that were not run before; "ok", "oom" or "thrash".
   std::string advance(const py::object& trace, bool finish) {
-    Columns columns(trace);
+    // A request between two calls may run ops of it again.
+    columns_ = std::make_unique<Columns>(trace);
+    const TraceColumns& view = columns_->view();
     py::gil_scoped_release nogil;
     try {
-      for (; next_ < columns.view().num_events; ++next_) {
+      for (; next_ < view.num_events; ++next_) {
         if (next_ % 65536 == 0) check_signals();
-        simulation_.step(columns.view(), next_);
+        simulation_.step(view, next_);
       }
-      if (finish) simulation_.finish(columns.view());
+      if (finish) simulation_.finish(view);
     } catch (const OutOfMemory& error) {
       oom_bytes_ = error.requested;
       return "oom";
@@ -179,6 +183,7 @@ class PySimulation {
   DecisionLog decisions_;
   Timeline timeline_;
   BlockLog block_log_;
+  std::unique_ptr<Columns> columns_;
   Simulation simulation_;
   std::size_t next_ = 0;
   Bytes oom_bytes_ = 0;

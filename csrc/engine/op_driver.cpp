@@ -17,11 +17,12 @@ void OpDriver::run(ProgramOp& op, OpDescription& description, std::vector<ValueI
     return;
   }
   acquire(op, description);
+  const bool writes = description.writes;
   bool in_kernel = false;
   try {
     op.ready(description);
     in_kernel = true;
-    run_kernel(op, description.writes);
+    run_kernel(op, writes);
     in_kernel = false;
     op.describe_result(description, blocks);
   } catch (...) {

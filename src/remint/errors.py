@@ -10,8 +10,8 @@ class _Error(RuntimeError):
 class BudgetError(_Error):
     """A budget cannot hold what was asked: the message says what was asked, what is possible and what to do.
 
-    `min_budget_bytes` is a proven lower bound: no smaller budget can hold it. `known_budget_bytes` is an upper bound: the
-    smallest budget for which a plan is known that fits. Either is None where it is not known.
+    `min_budget_bytes` is a proven lower bound: no smaller budget can hold it. `known_budget_bytes` is an upper bound:
+    the smallest budget for which a plan is known that fits. Either is None where it is not known.
     """
 
     def __init__(

@@ -213,7 +213,7 @@ def test_dead_records_are_dropped(policy, deallocation):
     builder = TraceBuilder()
     weight = builder.constant(640)
     counts = []
-    simulation = _core.Simulation(budget=64 * 40, arena=True, policy=policy, ghosts=True, deallocation=deallocation)
+    simulation = _core.Simulation(budget=64 * 32, arena=True, policy=policy, ghosts=True, deallocation=deallocation)
     for _ in range(60):
         activations = [*builder.call("forward", [weight], [64], 1e-6)]
         for _ in range(12):

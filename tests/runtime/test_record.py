@@ -53,7 +53,6 @@ def simulated(trace: Trace, budget: int, policy: str) -> remint.Run:
         budget=budget,
         policy=policy,
         memory="arena",
-        moving=True,
         max_slowdown=math.inf,
         events=True,
         blocks=True,
@@ -66,7 +65,15 @@ def without_computing(run: remint.Run) -> list[str]:
 
 def assert_same(run: remint.Run, other: remint.Run) -> None:
     assert without_computing(run) == without_computing(other)
-    for figure in ("peak_bytes", "num_ops", "num_evictions", "num_rematerializations", "num_searches", "moved_bytes"):
+    for figure in (
+        "peak_bytes",
+        "num_ops",
+        "num_evictions",
+        "num_frees",
+        "num_rematerializations",
+        "num_searches",
+        "moved_bytes",
+    ):
         assert getattr(run, figure) == getattr(other, figure), figure
     assert run.rematerialized_seconds == pytest.approx(other.rematerialized_seconds, rel=1e-12)
     assert times_by_op(run) == times_by_op(other)
@@ -330,6 +337,7 @@ def test_smallest_budget():
     with pytest.raises(remint.BudgetError) as error, remint.budget("1MiB") as run:
         torch.ones(2**20)
     assert run.min_budget_bytes == error.value.min_budget_bytes == 4 * 2**20
+    assert error.value.known_budget_bytes is None
 
 
 SCRIPT = """\

@@ -70,6 +70,7 @@ def test_a_chain_of_100_000_ops(policy, memory, deallocation):
         policy=policy,
         memory=memory,
         deallocation=deallocation,
+        max_depth=200_000,  # no limit: replay has to go all the way
         timeline=False,
     )
     assert run.status in ("ok", "thrash")

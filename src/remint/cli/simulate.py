@@ -91,7 +91,11 @@ def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, b
     parser.add_argument("--deallocation", default="eager", choices=["ignore", "eager", "banish"], help="default: eager")
     parser.add_argument("--inplace", choices=["copy", "ghost"], help="default: ghost on the arena, else copy")
     parser.add_argument("--partition", action=argparse.BooleanOptionalAction, help="cheap and expensive bytes apart")
-    parser.add_argument("--moving", action=argparse.BooleanOptionalAction, help="move blocks together to make space")
+    parser.add_argument(
+        "--moving",
+        action=argparse.BooleanOptionalAction,
+        help="move blocks together where no free block is large enough (default: on the arena)",
+    )
     parser.add_argument("--ignore-small", type=float, default=0.0, metavar="FRACTION", help="of the mean size")
     parser.add_argument("--sample", action="store_true", help="score sqrt(n) candidates instead of all")
     parser.add_argument("--seed", type=int, default=0)

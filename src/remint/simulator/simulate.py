@@ -62,8 +62,8 @@ def simulate(
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
         max_slowdown: a run that gets slower than this ends as `thrash`.
-        max_depth: on the arena, pin a tensor that would take a longer chain of ops than this to rematerialize; by default
-            10,000.
+        max_depth: on the arena, pin a tensor that would take a longer chain of ops than this to rematerialize; 10,000
+            by default.
         timeline: keep the bytes in use after each op.
         events: keep the list of all events, and which op was rematerialized for which (`run.by_op()`).
         blocks: keep these, and the log of every block of the arena: for reports.
