@@ -41,7 +41,7 @@ test: setup sanitize
 
 # Every model at every budget, with both policies and both optimizers; every sample of PyTorch's operator database.
 test-everything: setup
-	$(BIN)/python -m pytest --everything tests/online/test_bits.py tests/online/test_chaos.py
+	$(BIN)/python -m pytest --everything tests/runtime/test_bits.py tests/runtime/test_chaos.py
 
 check: setup
 	$(BIN)/ruff check .
@@ -77,7 +77,7 @@ bench: setup
 # The core's tests once more, on a core that checks every access, every shift and every assertion.
 sanitize: $(SANITIZED)/tested
 
-$(SANITIZED)/tested: $(VENV)/installed $(wildcard src/remint/*.py src/remint/simulator/*.py tests/*.py)
+$(SANITIZED)/tested: $(VENV)/installed $(shell find src/remint tests -name "*.py")
 	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/remint
 	cp -r src/remint $(SANITIZED)/ && rm -f $(SANITIZED)/remint/*.so
 	REMINT_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED) --build-temp build/sanitized-objects

@@ -10,7 +10,7 @@ from typing import Any
 
 from remint import Graph, Sweep, Trace, generators, plan, sweep
 from remint.errors import BudgetError
-from remint.planner_sweep import sweep_planners
+from remint.planners.sweep import sweep_planners
 from remint.report.data import sweep_data
 from remint.report.figures import sweep_figure
 from remint.units import parse_budget

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import remint
-from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
+from remint.trace import Trace, TraceBuilder
 from report import markdown, publish
 
 CANDIDATES = (100, 1_000, 10_000, 100_000)

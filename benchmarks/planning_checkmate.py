@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from planning_networks import BATCH, load, scaled
 from remint import BudgetError, Graph, Plan, plan
-from remint.problem import Problem
+from remint.graph.numbered import NumberedGraph
 from report import markdown, publish
 
 NETWORKS = ("vgg16", "vgg19", "mobilenet", "unet", "resnet50")
@@ -101,7 +101,7 @@ def picture(costs: dict[str, tuple[Graph, Costs]]) -> Figure:
 def largest_batch(graph: Graph, batch: int, name: str, limit: float) -> int:
     def fits(size: int) -> bool:
         larger = scaled(graph, size / batch)
-        forward = sum(Problem.of(larger).cost[: Problem.of(larger).turn])
+        forward = sum(NumberedGraph.of(larger).cost[: NumberedGraph.of(larger).turn])
         made = attempt(larger, GB16, name, limit)
         return made is not None and made.cost <= larger.cost + forward
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import remint
-from remint.graph_trace import trace_from_graph
-from remint.planner_sweep import sweep_planners
+from remint.graph.trace_conversion import trace_from_graph
+from remint.planners.sweep import sweep_planners
 from remint.report import write_html
 
 TITLES = {
@@ -23,15 +23,15 @@ TITLES = {
 }
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples" / "demo")]
+sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
 
 
 def main() -> None:
     """Write all pictures."""
     import torch
-    from models import make
 
-    import chromium
+    from tests.support import chromium
+    from tests.support.models import make
 
     torch.set_num_threads(1)
     model, batch = make("unet")

@@ -4,7 +4,7 @@ This is the whole simulator in a few lines: make (or load) a trace, sweep, print
 """
 
 from remint import generators, sweep
-from remint.cli_simulate import print_simulations
+from remint.cli.simulate import print_simulations
 from remint.units import format_bytes, format_seconds
 
 trace = generators.unet(5)

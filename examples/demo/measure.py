@@ -27,7 +27,7 @@ import torch.utils.checkpoint
 from models import directly, make
 
 import remint
-from remint.capture.allocations import peak_bytes
+from remint.capture.profiled_peak import peak_bytes
 
 WAYS = ("plain", "torch-blocks", "torch-budget", "online", "planned")
 _PLANS = tempfile.TemporaryDirectory()  # under a profiler, what is compiled is compiled anew, but not planned

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from remint.errors import BudgetError, TraceError
-from remint.graph import Graph, Op
-from remint.plan import Compute, Free, Plan, verify
+from remint.graph import Compute, Free, Graph, Op, Plan, verify
 from remint.planners import frontier, plan
-from remint.run import Run
-from remint.simulator import Sweep, policy_names, simulate, smallest_budget, sweep
-from remint.trace import Trace
-from remint.trace_builder import TraceBuilder
+from remint.results import Run, Sweep
+from remint.simulator import policy_names, simulate, smallest_budget, sweep
+from remint.trace import Trace, TraceBuilder
 
 __all__ = [
     "BudgetError",
@@ -36,18 +34,18 @@ __all__ = [
 ]
 
 # What needs torch, which the rest does without: imported when it is first asked for.
-_ONLINE = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
-__all__ += [*_ONLINE, "compile"]
+_RUNTIME = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
+__all__ += [*_RUNTIME, "compile"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ONLINE:
-        from remint import online
+    if name in _RUNTIME:
+        from remint import runtime
 
-        globals()[name] = getattr(online, name)
+        globals()[name] = getattr(runtime, name)
         return globals()[name]
     if name == "compile":
-        from remint.executor import compile
+        from remint.compiled import compile
 
         globals()[name] = compile
         return compile

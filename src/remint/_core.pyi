@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remint.blocks import Columns
-from remint.run import Status
+from remint.results.block_log import Columns
+from remint.results.run import Status
 from remint.trace import Trace
 
 def policy_names() -> list[str]: ...

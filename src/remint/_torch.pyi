@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from remint.blocks import Columns as BlockColumns
+from remint.results.block_log import Columns as BlockColumns
 
 torch_version: str
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from remint.capture.costs import estimate, measure
-from remint.capture.joint import trace_joint
+from remint.capture.joint_graph import trace_joint
 from remint.capture.storages import find_storages, to_graph
 from remint.graph import Graph
 

@@ -1,10 +1,11 @@
-"""What each op costs here: measured by running it, or estimated by a roofline.
+"""What each op costs on this machine: measured by running it, or estimated by a roofline.
 
-Measured: the step is run once on real tensors, op by op; an op whose signature (operator, shapes, dtypes,
-strides, other arguments) is new is warmed up and repeated, and the quickest run counts, as others on the machine
-only ever add to it. Ops with the same signature
-share one measurement, so that repeated layers cost exactly the same. Or each op is run apart from the others, on
-stand-ins for its inputs: then no more memory is needed than one op takes.
+A measurement belongs to a signature: operator, shapes, dtypes, strides, other arguments. Each new signature is warmed
+up and repeated, and the fastest run counts, since other processes can only add time. Ops with the same signature share
+one measurement, so repeated layers cost exactly the same.
+
+There are two ways to get at the inputs. Either the step runs once on real tensors, op by op. Or each op runs apart
+from the others, on stand-ins for its inputs, which needs no more memory than one op takes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from remint.capture.joint import Joint
-from remint.online.budget import budget
+from remint.capture.joint_graph import Joint
+from remint.capture.stand_ins import stand_ins, tensors_in
+from remint.capture.workspaces import Workspace, measure_workspace
 
 # A node with what it is called with.
 Call = tuple[fx.Node, Any, Any]
@@ -27,7 +28,6 @@ Call = tuple[fx.Node, Any, Any]
 REPEATS = 7
 SECONDS_PER_OP = 0.15
 WARM_UP = 2
-_ROOM = "64GiB"  # of addresses, not of memory
 
 # Roofline of a plain CPU core and its memory: only ratios between ops matter to a planner.
 FLOPS_PER_SECOND = 50e9
@@ -76,29 +76,6 @@ def measure(
     return {name: known[key] for name, key in keys.items()}
 
 
-def stand_ins(tree: Any) -> Any:
-    """Return `tree` with every fake tensor replaced by a real one of the same layout, alike aliased."""
-    flat: dict[int, torch.Tensor] = {}
-
-    def real(leaf: Any) -> Any:
-        if not isinstance(leaf, FakeTensor):
-            return leaf
-        storage = leaf.untyped_storage()
-        if storage._cdata not in flat:
-            length = -(-int(storage.nbytes()) // leaf.element_size())
-            filled = torch.zeros(length, dtype=leaf.dtype, device=leaf.device)
-            # Indices must be in range, which 0 is; zeros in place of numbers could be suspiciously quick.
-            flat[storage._cdata] = filled.normal_() if leaf.is_floating_point() else filled
-        base = flat[storage._cdata].view(leaf.dtype)
-        return base.as_strided(leaf.size(), leaf.stride(), int(leaf.storage_offset()))
-
-    state = torch.get_rng_state()
-    try:
-        return pytree.tree_map(real, tree)
-    finally:
-        torch.set_rng_state(state)
-
-
 def _each(joint: Joint) -> Iterator[Call]:
     """Yield each op with fake inputs, and run none."""
 
@@ -141,7 +118,7 @@ def _roofline(node: fx.Node) -> float:
 
     result = node.meta.get("val")
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-    moved = sum(_nbytes(t) for t in _tensors((args, kwargs, result)))
+    moved = sum(_nbytes(t) for t in tensors_in((args, kwargs, result)))
     counter = flop_registry.get(getattr(node.target, "overloadpacket", node.target))
     flops = 0 if counter is None else int(counter(*args, **kwargs, out_val=result))
     return SECONDS_PER_CALL + max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
@@ -165,48 +142,17 @@ def _time(node: fx.Node, args: Any, kwargs: Any) -> float:
     return min(times[1:])
 
 
-def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]) -> dict[str, tuple[int, int]]:
-    """Return per signature the bytes an op holds at its peak beyond what it returns, as an arena counts them.
-
-    And those that its results hold beyond what their shapes take: a loss can come in the bytes of what it reduced.
-    """
-    found: dict[str, tuple[int, int]] = {}
+def _workspaces(calls: Iterator[Call], keys: Mapping[str, str], wanted: set[str]) -> dict[str, Workspace]:
+    """Return the workspace of each wanted signature."""
+    found: dict[str, Workspace] = {}
     state = torch.get_rng_state()
     for node, *call in calls:
         key = keys.get(node.name)
-        if key is None or key in found or key not in wanted:
-            continue
-        args, kwargs = stand_ins(call)
-        old = {t.untyped_storage()._cdata for t in _tensors((args, kwargs))}
-        with torch.no_grad(), budget(_ROOM) as run:
-            result = node.target(*args, **kwargs)  # type: ignore[operator]
-            storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(result)}
-            fresh = [nbytes for address, nbytes in storages.items() if address not in old]
-            workspace = run.peak_bytes - run.used_bytes  # its results are what is left in use
-            del result
-        shapes = {t.untyped_storage()._cdata: int(t.untyped_storage().nbytes()) for t in _tensors(node.meta["val"])}
-        excess = max(0, sum(fresh) - sum(shapes.values())) if fresh else 0
-        found[key] = workspace + _unseen(node, args), excess
+        if key in wanted and key not in found:
+            args, kwargs = stand_ins(call)
+            found[key] = measure_workspace(node, args, kwargs)
     torch.set_rng_state(state)
     return found
-
-
-def _unseen(node: fx.Node, args: Any) -> int:
-    """Return the bytes of workspace that an op takes from the heap itself, past PyTorch's allocator.
-
-    PyTorch's own convolution (which it prefers for 1x1 kernels and one thread) makes the columns of the gradient of
-    one sample in a `std::vector`, in each thread that works on samples.
-    """
-    if node.target is not torch.ops.aten.convolution_backward.default:
-        return 0
-    grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask = args
-    backend = torch._C._select_conv_backend(
-        x, weight, None, stride, padding, dilation, transposed, output_padding, groups, bias_sizes
-    )
-    if backend.name != "Slow2d" or not mask[0]:
-        return 0
-    threads = min(torch.get_num_threads(), len(x))
-    return int(threads * weight[0].numel() * grad[0, 0].numel() * x.element_size())
 
 
 def _signature(node: fx.Node, args: Any, kwargs: Any) -> str:
@@ -217,10 +163,6 @@ def _signature(node: fx.Node, args: Any, kwargs: Any) -> str:
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride())), tensor.dtype, str(tensor.device)
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

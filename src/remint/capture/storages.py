@@ -15,10 +15,10 @@ import torch
 from torch import fx
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils import _pytree as pytree
 
 from remint.capture.costs import Cost
-from remint.capture.joint import Joint
+from remint.capture.joint_graph import Joint
+from remint.capture.stand_ins import tensors_in
 from remint.graph import Graph, Op
 
 
@@ -94,7 +94,7 @@ def find_storages(joint: Joint) -> Storages:
                     values[node] = fake
                     constants[node.name] = seen.add(fake, node.name)
             elif node.op == "output":
-                for tensor in _tensors(fx.node.map_arg(node.args, lambda n: values[n])):
+                for tensor in tensors_in(fx.node.map_arg(node.args, lambda n: values[n])):
                     name = seen.name(tensor)
                     if name is not None and name not in constants and name not in outputs:
                         outputs.append(name)
@@ -102,13 +102,13 @@ def find_storages(joint: Joint) -> Storages:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
                 result = values[node] = node.target(*args, **kwargs)
                 made[node.name] = {}
-                for place, tensor in enumerate(_tensors(result)):
+                for place, tensor in enumerate(tensors_in(result)):
                     if seen.name(tensor) is None:
                         name = node.name if isinstance(result, torch.Tensor) else f"{node.name}.{place}"
                         made[node.name][name] = seen.add(tensor, name)
-                used = (seen.name(t) for t in _tensors((args, kwargs)))
+                used = (seen.name(t) for t in tensors_in((args, kwargs)))
                 read[node.name] = tuple(dict.fromkeys(name for name in used if name is not None))
-    holding = {node.name: tuple(dict.fromkeys(map(seen.known, _tensors(value)))) for node, value in values.items()}
+    holding = {node.name: tuple(dict.fromkeys(map(seen.known, tensors_in(value)))) for node, value in values.items()}
     return Storages(made, read, holding, constants, tuple(outputs))
 
 
@@ -140,10 +140,6 @@ def outputs_of(node: fx.Node, storages: Storages, cost: Cost) -> dict[str, int]:
     if cost.scratch:
         outputs[f"{node.name}.workspace"] = cost.scratch
     return outputs
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def repeatable(node: fx.Node) -> bool:

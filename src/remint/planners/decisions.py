@@ -12,53 +12,53 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from remint._core import Search
-from remint.problem import Problem
+from remint.graph.numbered import NumberedGraph
 
 Decision = tuple[bool, int, int]
 
 
-def sequence_of_kept(problem: Problem, kept: Sequence[frozenset[int] | set[int]]) -> list[int]:
+def sequence_of_kept(numbered: NumberedGraph, kept: Sequence[frozenset[int] | set[int]]) -> list[int]:
     """Return the cheapest sequence that has `kept[t]` resident when stage t begins (Checkmate's R for a given
     S).
 
     `kept` has one set per op and one for the end.
     """
     sequence: list[int] = []
-    n = len(problem.cost)
+    n = len(numbered.cost)
     resident: set[int] = set()
     for t in range(n + 1):
-        wanted = [v for v in (problem.inputs[t] if t < n else problem.results) if v not in resident]
-        after = kept[t + 1] if t < n else frozenset(problem.results)
-        wanted += [v for v in after if v not in resident and problem.maker[v] < t]
-        again = closure(problem, wanted, resident)
+        wanted = [v for v in (numbered.inputs[t] if t < n else numbered.results) if v not in resident]
+        after = kept[t + 1] if t < n else frozenset(numbered.results)
+        wanted += [v for v in after if v not in resident and numbered.maker[v] < t]
+        again = closure(numbered, wanted, resident)
         sequence += again
         if t < n:
             sequence.append(t)
-        made = {v for i in (*again, t) if i < n for v in problem.outputs[i]}
+        made = {v for i in (*again, t) if i < n for v in numbered.outputs[i]}
         resident = {v for v in after if v in resident or v in made}
     return sequence
 
 
-def closure(problem: Problem, wanted: Iterable[int], resident: set[int] | frozenset[int]) -> list[int]:
+def closure(numbered: NumberedGraph, wanted: Iterable[int], resident: set[int] | frozenset[int]) -> list[int]:
     """Return the ops that must run, in the graph's order, to have `wanted` if `resident` is there."""
     ops: set[int] = set()
-    stack = [problem.maker[v] for v in wanted]
+    stack = [numbered.maker[v] for v in wanted]
     while stack:
         i = stack.pop()
         if i not in ops:
             ops.add(i)
-            stack += [problem.maker[v] for v in problem.inputs[i] if v not in resident]
+            stack += [numbered.maker[v] for v in numbered.inputs[i] if v not in resident]
     return sorted(ops)
 
 
-def sequence_of_decisions(problem: Problem, decisions: list[Decision]) -> list[int]:
+def sequence_of_decisions(numbered: NumberedGraph, decisions: list[Decision]) -> list[int]:
     """Return the sequence that decisions stand for."""
-    search = Search(problem.native, 0.0, 0, [])
+    search = Search(numbered.native, 0.0, 0, [])
     search.start(decisions)
     return search.sequence
 
 
-def stages_of(problem: Problem, sequence: Sequence[int]) -> list[list[int]]:
+def stages_of(numbered: NumberedGraph, sequence: Sequence[int]) -> list[list[int]]:
     """Return per stage the ops it rematerializes; the last stage is the end of the step."""
     stages: list[list[int]] = [[]]
     for i in sequence:
@@ -69,21 +69,21 @@ def stages_of(problem: Problem, sequence: Sequence[int]) -> list[list[int]]:
     return stages
 
 
-def intervals_of(problem: Problem, stages: Sequence[Sequence[int]]) -> list[list[tuple[int, int]]]:
+def intervals_of(numbered: NumberedGraph, stages: Sequence[Sequence[int]]) -> list[list[tuple[int, int]]]:
     """Return per value when it is resident: pairs of the stage that makes it and that which reads it last."""
-    n = len(problem.cost)
+    n = len(numbered.cost)
     runs: list[list[int]] = [[] for _ in range(n)]
-    uses: list[list[int]] = [[] for _ in problem.values]
+    uses: list[list[int]] = [[] for _ in numbered.values]
     for t, again in enumerate(stages):
         for i in (*again, t):
             if i < n:
                 runs[i].append(t)
-                for v in problem.inputs[i]:
+                for v in numbered.inputs[i]:
                     uses[v].append(t)
-    for v in problem.results:
+    for v in numbered.results:
         uses[v].append(n)
     intervals: list[list[tuple[int, int]]] = []
-    for v, made in enumerate(problem.maker):
+    for v, made in enumerate(numbered.maker):
         mine, at = [], 0
         for r, first in enumerate(runs[made]):
             end = runs[made][r + 1] if r + 1 < len(runs[made]) else n + 1
@@ -96,11 +96,11 @@ def intervals_of(problem: Problem, stages: Sequence[Sequence[int]]) -> list[list
     return intervals
 
 
-def decisions_of_sequence(problem: Problem, sequence: Sequence[int]) -> list[Decision]:
+def decisions_of_sequence(numbered: NumberedGraph, sequence: Sequence[int]) -> list[Decision]:
     """Return decisions that stand for `sequence`; it must be of the schedule class."""
-    stages = stages_of(problem, sequence)
+    stages = stages_of(numbered, sequence)
     decisions: list[Decision] = []
-    intervals = intervals_of(problem, stages)
+    intervals = intervals_of(numbered, stages)
     starts: list[list[int]] = [[] for _ in range(len(stages) + 1)]
     ends: list[list[int]] = [[] for _ in range(len(stages) + 1)]
     for v, mine in enumerate(intervals):
@@ -114,8 +114,8 @@ def decisions_of_sequence(problem: Problem, sequence: Sequence[int]) -> list[Dec
     for t, again in enumerate(stages):
         resident.difference_update(ends[t])
         resident.update(starts[t])
-        wanted = problem.inputs[t] if t < len(problem.cost) else problem.results
-        asked = set(closure(problem, [v for v in wanted if v not in resident], resident))
+        wanted = numbered.inputs[t] if t < len(numbered.cost) else numbered.results
+        asked = set(closure(numbered, [v for v in wanted if v not in resident], resident))
         decisions += [(False, i, t) for i in again if i not in asked]
     return decisions
 
@@ -150,13 +150,13 @@ def staged(sequence: Sequence[int]) -> list[int]:
     return result + sorted(stage)
 
 
-def drop_unless(problem: Problem, kept: Iterable[int]) -> list[Decision]:
+def drop_unless(numbered: NumberedGraph, kept: Iterable[int]) -> list[Decision]:
     """Return decisions that let forward values go after their last forward use, `kept` apart."""
     keep = set(kept)
     decisions = []
-    for v, users in enumerate(problem.users):
-        made = problem.maker[v]
-        if made < problem.turn and v not in keep and users and users[-1] >= problem.turn:
-            last = max([made, *(u for u in users if u < problem.turn)])
+    for v, users in enumerate(numbered.users):
+        made = numbered.maker[v]
+        if made < numbered.turn and v not in keep and users and users[-1] >= numbered.turn:
+            last = max([made, *(u for u in users if u < numbered.turn)])
             decisions.append((True, v, last + 1))
     return decisions

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from remint.plan import Compute, Plan
-from remint.run import Again, Run, split_source
-from remint.simulator import Sweep
+from remint.graph import Compute, Plan
+from remint.results import Sweep
+from remint.results.run import RematerializedOp, Run, split_source
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
 
@@ -113,7 +113,7 @@ def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
         now += op.cost
         runs[step.op] += 1
     again = [
-        Again(op.name, op.source, count - 1, (count - 1) * op.cost, "")
+        RematerializedOp(op.name, op.source, count - 1, (count - 1) * op.cost, "")
         for op, count in zip(graph.ops, runs, strict=True)
         if count > 1
     ]
@@ -191,7 +191,7 @@ def _point(row: Mapping[str, Any], *, percent: bool) -> dict[str, Any]:
     }
 
 
-def _again(rows: Sequence[Again]) -> dict[str, Any]:
+def _again(rows: Sequence[RematerializedOp]) -> dict[str, Any]:
     return {
         "again": [[*row, *split_source(row.source)] for row in rows[:MOST_ROWS]],
         "again_seconds": sum(row.seconds for row in rows),

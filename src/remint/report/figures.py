@@ -6,10 +6,10 @@ import math
 import os
 from typing import Any
 
-from remint.plan import Plan
+from remint.graph import Plan
 from remint.report.data import Item, plan_data, run_data, sweep_data, trace_data
-from remint.run import Run
-from remint.simulator import Sweep
+from remint.results import Sweep
+from remint.results.run import Run
 from remint.trace import Trace
 
 _COLORS = {"pinned": "#7b8794", "first": "#4a86e8", "again": "#f39c1f", "scratch": "#c4a6e8"}

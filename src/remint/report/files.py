@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remint.graph import Graph
-from remint.plan import Plan
+from remint.graph import Graph, Plan
 from remint.report.data import Item
 from remint.report.figures import write_figure
 from remint.report.memory_viz import write_snapshot
 from remint.report.page import write_html
-from remint.run import Run
-from remint.simulator import Sweep, simulate
+from remint.results import Sweep
+from remint.results.run import Run
+from remint.simulator.simulate import simulate
 from remint.trace import Trace
 
 _PICTURES = (".png", ".svg", ".pdf")

@@ -11,8 +11,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from remint.blocks import Rectangle
-from remint.run import Run
+from remint.results.block_log import Rectangle
+from remint.results.run import Run
 
 # The viewer takes address 0 for "none".
 _BASE = 1 << 32

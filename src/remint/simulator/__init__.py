@@ -1,6 +1,6 @@
 """The simulator: the engine on a device that only advances a clock."""
 
 from remint.simulator.simulate import policy_names, simulate
-from remint.simulator.sweep import Sweep, smallest_budget, sweep
+from remint.simulator.sweep import smallest_budget, sweep
 
-__all__ = ["Sweep", "policy_names", "simulate", "smallest_budget", "sweep"]
+__all__ = ["policy_names", "simulate", "smallest_budget", "sweep"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from remint.blocks import BlockLog, Columns, Label
-from remint.run import Again
+from remint.results.block_log import BlockLog, Columns, Label
+from remint.results.run import RematerializedOp
 from remint.trace import Trace
 
 
@@ -22,7 +22,7 @@ def block_log(trace: Trace, columns: Columns) -> BlockLog:
     )
 
 
-def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[Again, ...]:
+def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[RematerializedOp, ...]:
     """Return what was run again, by op of the program, and which ops needed it."""
     event_of = np.repeat(np.arange(trace.num_events), np.diff(trace.out_offsets)).tolist()
     times: Counter[int] = Counter()
@@ -44,7 +44,7 @@ def rematerialized(trace: Trace, decisions: Sequence[str]) -> tuple[Again, ...]:
         label = _label(trace, event)
         seconds = float(trace.nanoseconds[event]) * 1e-9 * count
         why = ", ".join(name for name, _ in needed_by[event].most_common(3))
-        rows.append(Again(label.name, label.source, count, seconds, why))
+        rows.append(RematerializedOp(label.name, label.source, count, seconds, why))
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 

@@ -7,7 +7,7 @@ import os
 from typing import Literal, get_args
 
 from remint import _core
-from remint.run import Run, Status, Timeline
+from remint.results.run import Run, Status, Timeline
 from remint.simulator.explain import block_log, rematerialized
 from remint.trace import Trace
 from remint.units import format_bytes, parse_budget

@@ -1,0 +1,103 @@
+"""The command `remint fit`: the largest size at which a script trains inside a budget."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from remint.cli.output import EXAMPLES, add_json, write_json
+from remint.results.largest_fit import Attempt, find_largest
+
+_FIT = """\
+examples:
+  remint fit train.py --vary batch_size=8:512 --budget 4GiB
+  remint fit train.py --vary batch_size=8,16,32,64 --budget 4GiB --plot fit.svg -- --model gpt2
+  remint fit train.py --vary size=64:1024:64 --budget 1GiB -- --width {size} --height {size}
+"""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    fit = commands.add_parser(
+        "fit",
+        help="find the largest size at which a script trains inside a budget",
+        description="Run a script again and again, each time in a process of its own with another size, and find the "
+        "largest one that fits. The script gets --NAME SIZE, or the size in place of {NAME} in its arguments.",
+        epilog=_FIT,
+        **EXAMPLES,
+    )
+    fit.add_argument("script", help="the script")
+    fit.add_argument("--vary", required=True, metavar="NAME=SIZES", help="LOW:HIGH, LOW:HIGH:STEP, or A,B,C")
+    fit.add_argument("--budget", required=True, help='bytes, such as "2GiB"')
+    fit.add_argument("--policy", default="coop", help="who is evicted (default: coop)")
+    fit.add_argument("--plot", metavar="PATH", help="draw throughput against size (.png, .svg, .pdf)")
+    add_json(fit, "all attempts")
+    fit.add_argument("args", nargs="*", help="after --: the script's arguments")
+    fit.set_defaults(command=fit_command)
+
+
+def fit_command(options: argparse.Namespace) -> int:
+    """Search for the largest size; return 0 if there is one, else 1."""
+    if not Path(options.script).exists():
+        raise ValueError(f"there is no file {options.script!r}: give the script to run")
+    name, sizes = _sizes(options.vary)
+
+    def attempt(size: int) -> Attempt:
+        return _attempt(options, name, size)
+
+    def progress(tried: Attempt) -> None:
+        verdict = f"fits, {tried.throughput:.1f} per second" if tried.fits else "does not fit"
+        print(f"{name} {tried.size}: {verdict}", file=sys.stderr)
+
+    found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
+    if options.json is not None:
+        write_json(options.json, found.summary())
+    if options.json != "-":
+        print(found)
+    if options.plot:
+        found.plot(options.plot)
+    return 0 if found.largest is not None else 1
+
+
+def _sizes(vary: str) -> tuple[str, list[int]]:
+    name, _, text = vary.partition("=")
+    spans = re.fullmatch(r"(\d+):(\d+)(?::(\d+))?", text)
+    if name and spans and int(spans[3] or 1) > 0 and int(spans[1]) <= int(spans[2]):
+        return name, list(range(int(spans[1]), int(spans[2]) + 1, int(spans[3] or 1)))
+    if name and re.fullmatch(r"\d+(,\d+)*", text):
+        return name, sorted({int(size) for size in text.split(",")})
+    raise ValueError(f"--vary {vary!r} is not understood: write NAME=LOW:HIGH, NAME=LOW:HIGH:STEP or NAME=A,B,C")
+
+
+def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
+    place = f"{{{name}}}"
+    arguments = [argument.replace(place, str(size)) for argument in options.args]
+    if arguments == options.args:
+        arguments += [f"--{name}", str(size)]
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "run.json"
+        # A process of its own: what one size leaves behind does not count for the next.
+        command = [sys.executable, "-m", "remint", "run", "--budget", options.budget, "--policy", options.policy]
+        command += ["--json", str(figures), options.script, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        data: dict[str, Any] = json.loads(figures.read_text()) if figures.exists() else {}
+    if data.get("status") == "oom":
+        return Attempt(size=size, fits=False, failure=data["failure"])
+    if done.returncode != 0 or not data:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
+        reason = next((line for line in reversed(said) if re.match(r"\S*(Error|remint|usage)", line)), said[-1])
+        raise ValueError(f"{options.script} failed with {name} {size}, exit code {done.returncode}: {reason}")
+    return Attempt(
+        size=size,
+        fits=True,
+        seconds=sum(data[f"{part}_seconds"] for part in ("computed", "rematerialized", "search", "bookkeeping")),
+        peak_bytes=data["peak_bytes"],
+        slowdown=data["slowdown"],
+        num_rematerializations=data["num_rematerializations"],
+    )

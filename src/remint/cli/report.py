@@ -1,0 +1,88 @@
+"""The commands `remint report` and `remint doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from remint.cli.output import EXAMPLES, add_json, write_json
+
+_REPORT = """\
+examples:
+  remint report step.plan -o plan.html
+  remint report step.trace --budget 50% --policy coop,dtr-eq -o arena.html
+  remint report run.json step.plan sweep.json -o all.html
+  remint report step.trace --budget 50% -o arena.pickle       for pytorch.org/memory_viz
+"""
+
+_DOCTOR = """\
+examples:
+  remint doctor
+  remint doctor --json -
+"""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands; each sets `command`, a function from the parsed arguments to an exit code."""
+    parser = commands.add_parser(
+        "report",
+        help="one page about runs, plans, traces and sweeps, which works offline",
+        description="Write what there is to see of the files: memory over time, the arena's blocks, what was "
+        "rematerialized and why, schedules, slowdown against budget.",
+        epilog=_REPORT,
+        **EXAMPLES,
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="runs (run --json), plans, graphs, traces, sweeps (--json); *.log, *.log.gz: DTR's logs",
+    )
+    parser.add_argument(
+        "-o", "--output", default="report.html", help=".html (default: report.html), .png, .svg, .pdf or .pickle"
+    )
+    parser.add_argument("--budget", metavar="BUDGET", help="run traces inside this: bytes, or percent of their peak")
+    parser.add_argument("--policy", default="coop", help="for traces: who is evicted; several with commas")
+    parser.add_argument("--title", help="the page's title")
+    add_json(parser, "the figures of what is shown")
+    parser.set_defaults(command=_report)
+
+    parser = commands.add_parser(
+        "doctor",
+        help="versions, compiler, is the extension built for this torch, and a short self-test",
+        epilog=_DOCTOR,
+        **EXAMPLES,
+    )
+    add_json(parser, "what was found")
+    parser.set_defaults(command=_doctor)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from remint.report import write
+    from remint.report.files import load_items
+    from remint.results.run import Run
+
+    items = load_items(args.files, budget=args.budget, policies=args.policy.split(","))
+    write(args.output, items, title=args.title)
+    if args.json is not None:
+        figures = {name: item.summary() for name, item in items.items() if isinstance(item, Run)}
+        write_json(args.json, {"output": args.output, "items": list(items), "runs": figures})
+    if args.json != "-":
+        print(f"report: {Path(args.output).resolve()}")
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from remint.cli.doctor import run_checks
+
+    findings = run_checks()
+    if args.json is not None:
+        write_json(args.json, [finding._asdict() for finding in findings])
+    if args.json != "-":
+        for finding in findings:
+            print(f"{'ok ' if finding.ok else '-- ' if finding.optional else 'BAD'}  {finding.what:12} {finding.found}")
+    bad = [finding for finding in findings if not finding.ok and not finding.optional]
+    if bad:
+        print(f"remint: {len(bad)} of {len(findings)} checks failed, see above for what to do", file=sys.stderr)
+    return 1 if bad else 0

@@ -1,0 +1,95 @@
+"""Plans and measured costs on disk, so that a second start is quick.
+
+A plan is found by a hash of what was planned: the graph, its costs to two digits, the budget, the planner and its
+options, and the version of remint. Costs are found by what they were measured on, so a second start asks for
+the plan of the same costs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from remint.capture.costs import Cost
+from remint.graph import Graph, Plan, verify
+
+# Raise it when planners or the meaning of a graph change.
+VERSION = 2
+
+
+class Cache:
+    """A directory of plans and costs; `None` keeps nothing."""
+
+    def __init__(self, directory: str | Path | bool | None) -> None:
+        self.directory: Path | None = None
+        if directory is None or directory is True:
+            from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+            self.directory = Path(cache_dir()) / "remint"
+        elif directory is not False:
+            self.directory = Path(directory)
+
+    def costs(self) -> dict[str, Cost]:
+        """Return what was measured on this machine, by signature."""
+        data = self._read(self._costs_name())
+        return {key: Cost(*cost) for key, cost in (data or {}).items()}
+
+    def keep_costs(self, costs: dict[str, Cost]) -> None:
+        """Add to what was measured; another process may have added to it, too."""
+        self._write(self._costs_name(), {**self.costs(), **costs})
+
+    def plan(self, graph: Graph, budget: int, key: tuple[Any, ...]) -> Plan | None:
+        """Return the plan that was kept for this question, checked anew."""
+        data = self._read(self._plan_name(graph, budget, key))
+        if data is None:
+            return None
+        try:
+            kept = Plan.from_json(data)
+            plan = Plan.from_sequence(
+                graph, kept.sequence, bound=kept.bound, planner=kept.planner, seconds=kept.seconds
+            )
+            verify(graph, plan, budget)
+        except (ValueError, KeyError, IndexError, RuntimeError):
+            return None  # damaged, or of another version: it is planned again
+        return plan
+
+    def keep_plan(self, plan: Plan, budget: int, key: tuple[Any, ...]) -> None:
+        """Keep a plan for the question that it answers."""
+        self._write(self._plan_name(plan.graph, budget, key), plan.to_json())
+
+    def _plan_name(self, graph: Graph, budget: int, key: tuple[Any, ...]) -> str:
+        data = graph.to_json()
+        for op in data["ops"]:
+            op["cost"] = f"{op['cost']:.1e}"
+            op.pop("source", None)
+        text = json.dumps([VERSION, data, budget, *key], sort_keys=True)
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.plan"
+
+    def _costs_name(self) -> str:
+        where = [VERSION, platform.node(), platform.machine(), torch.get_num_threads(), torch.__version__]
+        return f"costs-{hashlib.sha256(repr(where).encode()).hexdigest()[:16]}.json"
+
+    def _read(self, name: str) -> Any:
+        if self.directory is None:
+            return None
+        try:
+            return json.loads((self.directory / name).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _write(self, name: str, data: Any) -> None:
+        if self.directory is None:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # Written whole or not at all: several processes may start at once.
+        handle, path = tempfile.mkstemp(dir=self.directory, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            json.dump(data, file)
+        os.replace(path, self.directory / name)

@@ -1,0 +1,115 @@
+"""`remint.compile`: the backend with keyword arguments, and the plans in view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+
+from remint.compiled.compilation import Compilation
+from remint.compiled.options import Options
+from remint.graph import Plan
+from remint.units import format_bytes, format_seconds
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+class Plans:
+    """The plans of a compiled model, one per graph with a backward: empty until it first ran."""
+
+    def __init__(self, compilation: Compilation) -> None:
+        self._compilation = compilation
+
+    @property
+    def _plans(self) -> list[Plan]:
+        return [graph.plan for graph in self._compilation.graphs if graph.plan is not None]
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self._plans)
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def __getitem__(self, place: int) -> Plan:
+        return self._plans[place]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that any of the plans holds, with what the other graphs hold at that time."""
+        return max((plan.peak_bytes for plan in self), default=0)
+
+    @property
+    def cost(self) -> float:
+        """Predicted seconds of all of them."""
+        return sum(plan.cost for plan in self)
+
+    @property
+    def overhead(self) -> float:
+        """Predicted time spent on rematerialization, relative to running every op once."""
+        base = sum(plan.graph.cost for plan in self)
+        return self.cost / base - 1 if base else 0.0
+
+    @property
+    def saved_bytes(self) -> int:
+        """What the forwards keep for the backwards, all in all."""
+        return sum(graph.kept_bytes for graph in self._compilation.graphs)
+
+    def explain(self, limit: int = 20) -> str:
+        """Say what is rematerialized when and what it costs, for each plan."""
+        return "\n\n".join(plan.explain(limit) for plan in self)
+
+    def __str__(self) -> str:
+        if not len(self):
+            return "no plan yet: plans are made when the model first runs"
+        return (
+            f"{len(self)} plan{'s' if len(self) > 1 else ''}: peak {format_bytes(self.peak_bytes)}, "
+            f"{format_seconds(self.cost)} (+{self.overhead:.2%})"
+        )
+
+
+def compile(
+    model: M,
+    *,
+    budget: int | float | str,
+    planner: str = "auto",
+    time_limit: float = 60,
+    seed: int = 0,
+    costs: Literal["measure", "estimate"] = "measure",
+    cache: str | Path | Literal[False] | None = None,
+    include_parameters: bool = False,
+    inner: Literal["eager", "inductor"] = "eager",
+    progress: bool = True,
+    fullgraph: bool = False,
+) -> M:
+    """Compile a model, or a function that computes a loss, so that a training step stays inside a budget.
+
+    >>> import torch
+    >>> layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)]
+    >>> model = compile(torch.nn.Sequential(*layers), budget="75%", costs="estimate", cache=False)
+    >>> model(torch.randn(512, 64)).square().mean().backward()
+    >>> plan = model.remint_plan[0]
+    >>> plan.peak_bytes <= 0.75 * plan.graph.peak_bytes, 0 < plan.overhead < 0.5
+    (True, True)
+
+    It is `torch.compile(model, backend="remint", options={...})` with the options as arguments, see `Options`, and with
+    `remint_plan`, the plans of its graphs. What is inside the budget is what is inside the model: a loss outside of it
+    runs as it is. Every new shape of the inputs is planned anew.
+    """
+    options = Options(
+        budget=budget,
+        planner=planner,
+        time_limit=time_limit,
+        seed=seed,
+        costs=costs,
+        cache=cache,
+        include_parameters=include_parameters,
+        inner=inner,
+        progress=progress,
+    )
+    compilation = Compilation(options)
+    compiled: Any = torch.compile(model, backend=compilation, dynamic=False, fullgraph=fullgraph)
+    # Not on the model that was given: `setattr` of a compiled module would put it there.
+    object.__setattr__(compiled, "remint_plan", Plans(compilation))
+    return cast(M, compiled)

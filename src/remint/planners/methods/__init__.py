@@ -1,0 +1,1 @@
+"""The planning methods, one file per method or family."""

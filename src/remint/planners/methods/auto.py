@@ -1,0 +1,157 @@
+"""`auto`: a portfolio. Quick plans first, then local search, then proofs that feed the search, as far as time
+goes.
+
+Search and proof take turns. Search finds good schedules; the refined program (refine.py) proves how good they
+are, and its solutions, which often break the budget slightly, are where the search starts next. It stops at a
+gap of 0.1%.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from remint._core import Search
+from remint.planners.contract import Infeasible, Outcome, Planner, Task
+from remint.planners.cut_bound import best_cut
+from remint.planners.decisions import Decision, sequence_of_decisions, staged
+from remint.planners.local_search import START_SECONDS_PER_OP, run, start
+from remint.planners.methods.chain import chain
+from remint.planners.methods.chen import chen_greedy, chen_greedy_ap, chen_sqrt
+from remint.planners.methods.demand import demand
+from remint.planners.methods.dtr import dtr
+from remint.planners.methods.griewank import griewank, griewank_ap
+from remint.planners.methods.keep_and_drop import drop, keep
+from remint.planners.refinement import refine
+from remint.planners.solvers.solve import has_highs
+
+GAP = 1e-3
+ROUND, ROUND_PER_OP = 60_000, 2000
+# Where the clock binds, the first search gets this part of the time, and each later turn that one.
+FIRST_PART, TURN_PART = 0.2, 0.1
+QUICK: tuple[Planner, ...] = (chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
+LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
+MOST_OPS_FOR_LAST = 3000
+MOST_OPS_FOR_QUICK = 1500
+MOST_OPS_FOR_PROOF = 8000
+
+
+@dataclass
+class _Best:
+    task: Task
+    sequence: tuple[int, ...] | None = None
+    cost: float = math.inf
+    bound: float = 0.0
+    least: tuple[int, ...] = ()
+    least_peak: float = math.inf
+    proven_infeasible: bool = False
+
+    def offer(self, sequence: tuple[int, ...]) -> None:
+        numbered = self.task.numbered
+        peak = numbered.least_memory.peak(sequence)
+        cost = math.fsum(map(numbered.cost.__getitem__, sequence))
+        if peak < self.least_peak:
+            self.least, self.least_peak = sequence, peak
+        if peak <= self.task.budget and cost < self.cost:
+            self.sequence, self.cost = sequence, cost
+            self.task.report("auto", self.cost, self.bound)
+
+    def offer_from(self, engine: Search) -> None:
+        if engine.feasible and not engine.best_cost < self.cost:
+            return
+        decisions = engine.best if engine.feasible else engine.least
+        self.offer(tuple(sequence_of_decisions(self.task.numbered, decisions)))
+
+    def offer_all(self, planners: Iterable[Planner]) -> None:
+        for planner in planners:
+            if self.done():
+                return
+            try:
+                self.offer(planner(self.task).sequence)
+            except Infeasible as failure:
+                if failure.least:
+                    self.offer(failure.least)
+
+    def raise_bound(self, bound: float) -> None:
+        if bound > self.bound:
+            self.bound = bound
+            self.task.report("auto", self.cost if self.sequence is not None else None, bound)
+
+    def done(self) -> bool:
+        return self.proven_infeasible or (self.sequence is not None and self.cost <= self.bound * (1 + GAP))
+
+
+def auto(task: Task) -> Outcome:
+    """Return the best plan of all with the best bound."""
+    best = _Best(task, bound=task.graph.cost)
+    try:
+        _portfolio(task, best)
+    except KeyboardInterrupt:
+        if best.sequence is None:
+            raise
+    if best.sequence is None:
+        raise Infeasible("no schedule inside the budget was found", best.least, proven=best.proven_infeasible)
+    return Outcome(best.sequence, best.bound)
+
+
+def _portfolio(task: Task, best: _Best) -> None:
+    if task.hint is not None:
+        best.offer(task.hint)
+    best.offer_all((demand, keep))
+    bound, dropped = best_cut(task)
+    if math.isinf(bound):
+        best.proven_infeasible = True
+        return
+    best.raise_bound(bound)
+    if len(task.graph.ops) <= MOST_OPS_FOR_QUICK:
+        best.offer_all(QUICK)
+    if best.done() or (best.sequence is not None and task.left() < START_SECONDS_PER_OP * len(task.graph.ops)):
+        return
+    engine = start(task, best.sequence or best.least)
+    try:
+        best.offer_from(engine)
+        _take_turns(task, best, engine, dropped)
+    finally:
+        best.offer_from(engine)
+    # What any baseline can do, auto can.
+    if best.sequence is None and len(task.graph.ops) <= MOST_OPS_FOR_LAST:
+        best.offer_all(LAST)
+
+
+def _turn(task: Task, part: float) -> Task:
+    """The same task with its deadline after a part of the time that was given for all."""
+    given = task.deadline - task.started
+    return replace(task, deadline=min(task.deadline, time.monotonic() + part * given))
+
+
+def _take_turns(task: Task, best: _Best, engine: Search, dropped: list[Decision]) -> None:
+    n = len(task.graph.ops)
+    moves = min(ROUND, ROUND_PER_OP * n) + 600 * n
+
+    def take_turn(part: float) -> None:
+        run(_turn(task, part), engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
+        best.offer_from(engine)
+
+    take_turn(FIRST_PART)
+    if dropped and n <= MOST_OPS_FOR_PROOF and not best.done():
+        engine.start(dropped)
+        take_turn(FIRST_PART)
+    if has_highs() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
+        known = staged(best.sequence) if best.sequence is not None else None
+        for step in refine(task, known, GAP):
+            if step.infeasible:
+                best.proven_infeasible = step.whatever_order
+                return
+            best.raise_bound(step.bound)
+            if step.decisions and not best.done():
+                if step.excess <= 0:
+                    best.offer(tuple(sequence_of_decisions(task.numbered, step.decisions)))
+                if not best.done():
+                    engine.start(step.decisions)
+                    take_turn(TURN_PART)
+            if best.done():
+                return
+    while task.left() > 0 and not best.done() and engine.moves < 200 * moves:
+        take_turn(1.0)

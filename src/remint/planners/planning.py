@@ -1,0 +1,134 @@
+"""`plan` and `frontier`: from a graph and a budget to a plan, by the planner that is asked for."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+
+from remint.errors import BudgetError
+from remint.graph import Graph, Plan
+from remint.graph.numbered import NumberedGraph
+from remint.planners.contract import Infeasible, Progress, Task
+from remint.planners.methods.demand import least_peak
+from remint.planners.table import PLANNERS
+from remint.units import format_bytes, parse_budget
+
+Budget = int | float | str
+SECONDS_PER_OP = 4e-5  # to make a plan of a schedule, in the time given
+SECONDS_FOR_LEAST = 0.6  # to find the smallest budget that works, for the message that this one does not
+
+
+def plan(
+    graph: Graph,
+    budget: Budget,
+    planner: str = "auto",
+    time_limit: float = 60,
+    seed: int = 0,
+    progress: bool | Callable[[Progress], None] = False,
+    *,
+    hint: Plan | None = None,
+) -> Plan:
+    """Return a schedule of `graph` that stays inside `budget`, as cheap as `planner` can make it.
+
+    `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
+    found; a function is called with each `Progress`. `hint` is a plan to start from. Raises `BudgetError` if
+    no schedule is found.
+    """
+    if planner not in PLANNERS:
+        raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
+    if not time_limit >= 0:
+        raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
+    began = time.monotonic()
+    budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
+    reserve = min(time_limit / 2, SECONDS_PER_OP * len(graph.ops))
+    task = Task(
+        numbered=NumberedGraph.of(graph),
+        budget=budget_bytes,
+        deadline=began + time_limit - reserve,
+        seed=seed,
+        started=began,
+        listener=_print_progress if progress is True else progress or None,
+        hint=hint.sequence if hint is not None and hint.peak_bytes <= budget_bytes else None,
+    )
+    if budget_bytes < graph.min_budget_bytes:
+        raise _too_small(task, planner, Infeasible("no schedule can"))
+    try:
+        outcome = PLANNERS[planner](task)
+    except Infeasible as failure:
+        raise _too_small(task, planner, failure) from None
+    result = Plan.from_sequence(
+        graph, outcome.sequence, bound=outcome.bound, planner=planner, seconds=time.monotonic() - began
+    )
+    if result.peak_bytes > budget_bytes:
+        raise _too_small(task, planner, Infeasible(f"{planner} has one schedule only", outcome.sequence))
+    return result
+
+
+def frontier(
+    graph: Graph, budgets: Iterable[Budget], planner: str = "auto", time_limit: float = 60, seed: int = 0
+) -> dict[int, Plan | None]:
+    """Return the memory-time curve: a plan per budget in bytes, or None where none was found.
+
+    `time_limit` is for each budget. A plan for a tighter budget is one for every looser one, and a bound for
+    a looser one holds for every tighter one, so costs never rise with the budget.
+    """
+    wanted = sorted({parse_budget(b, peak_bytes=graph.peak_bytes) for b in budgets})
+    plans: dict[int, Plan | None] = {}
+    hint: Plan | None = None
+    for nbytes in wanted:
+        found: Plan | None
+        try:
+            found = plan(graph, nbytes, planner, time_limit, seed, hint=hint)
+        except BudgetError:
+            found = None
+        if hint is not None and (found is None or found.cost > hint.cost):
+            bound = found.bound if found is not None else graph.cost
+            found = Plan.from_sequence(graph, hint.sequence, bound=bound, planner=hint.planner, seconds=hint.seconds)
+        plans[nbytes] = hint = found
+    bound = 0.0
+    for nbytes in reversed(wanted):
+        found = plans[nbytes]
+        if found is not None:
+            bound = max(bound, found.bound)
+            if bound > found.bound:
+                plans[nbytes] = Plan.from_sequence(
+                    graph, found.sequence, bound=bound, planner=found.planner, seconds=found.seconds
+                )
+    return plans
+
+
+def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
+    graph, budget = task.graph, task.budget
+    known_plan = Plan.from_sequence(graph, failure.least or range(len(graph.ops)))
+    known = least_peak(task, known_plan, SECONDS_FOR_LEAST).peak_bytes
+    limit = max(graph.min_budget_bytes, budget + 1) if failure.proven else graph.min_budget_bytes
+    advice = "" if planner == "auto" or known <= budget else ", or ask auto"
+    if known <= budget:
+        advice = " of another planner: ask auto"
+    return BudgetError(
+        f"{format_bytes(budget)} was asked of {planner}: {failure}. Below {format_bytes(limit)} no schedule "
+        f"exists ({_largest(graph, limit)}); the smallest budget with a known plan is {known} B "
+        f"({format_bytes(known)}): give at least that{advice}",
+        min_budget_bytes=limit,
+        known_budget_bytes=known,
+    )
+
+
+def _largest(graph: Graph, limit: int) -> str:
+    """Say what no schedule can do without."""
+    needs = {
+        op.name: sum(graph.nbytes(v) for v in {*op.inputs, *op.outputs} - set(graph.constants)) for op in graph.ops
+    }
+    needs["the end of the step"] = sum(graph.nbytes(v) for v in set(graph.outputs) - set(graph.constants))
+    name = max(needs, key=lambda n: needs[n])
+    more = ", and making what it reads takes more" if graph.constant_bytes + needs[name] < limit else ""
+    return f"constants hold {format_bytes(graph.constant_bytes)}, {name} {format_bytes(needs[name])} at once{more}"
+
+
+def _print_progress(progress: Progress) -> None:
+    found = "none yet"
+    if progress.cost is not None and math.isfinite(progress.cost) and progress.base:
+        found = f"+{progress.cost / progress.base - 1:.3%}, gap {progress.gap or 0.0:.3%}"
+    bound = f"+{progress.bound / progress.base - 1:.3%}" if progress.base else "0"
+    print(f"{progress.seconds:7.2f} s  {progress.planner}: plan {found}, bound {bound}", flush=True)

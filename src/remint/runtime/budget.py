@@ -1,0 +1,161 @@
+"""The context manager that opens a budget."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import numpy as np
+
+from remint import torch_extension
+from remint.errors import BudgetError
+from remint.runtime.live_run import LiveRun
+from remint.runtime.patches import module_paths, tensor_methods
+from remint.simulator.simulate import policy_names
+from remint.trace import Trace
+from remint.trace.events import CALL, FRESH, MUTATE, ONCE
+from remint.units import parse_budget
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
+    """Run what is inside in a budget of memory, bit for bit as without.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    >>> with budget("1MiB") as run:
+    ...     model(torch.randn(512, 64)).square().mean().backward()
+    >>> run.status, run.peak_bytes <= run.budget_bytes, run.num_rematerializations > 0
+    ('ok', True, True)
+
+    CPU memory that the code inside allocates comes from an arena of exactly the budget. When it is full, tensors
+    that can be computed again are evicted, and computed again when they are needed. What was allocated before (the
+    weights of a model made outside) is not in the arena and does not count. Other threads are not affected.
+
+    After the `with`, every tensor that the program still holds is resident and ordinary. A budget can be used as a
+    decorator; then every call opens its own. Budgets can be nested: the inner one has its own arena, and what it
+    uses of the outer one's is pinned there.
+
+    Args:
+        budget: bytes, as an int or a string such as `"2GiB"`.
+        policy: who is evicted; `remint.policy_names()` lists them.
+        overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
+            from ordinary memory, warn once, and count it in `run.spilled_bytes`.
+        partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
+        ignore_small: pass over candidates smaller than this fraction of their mean size.
+        sample: score only sqrt(n) candidates drawn at random.
+        seed: for `random` and `sample`.
+        costs: take the cost of each op from this trace (or these seconds), in order, instead of the clock. For
+            experiments that must come out the same each time; with a trace, as `remint.simulate` says. Ops beyond it
+            are measured.
+        timeline: keep the bytes in use after each op.
+        events: keep the list of what was evicted and made again, by the numbers that tensors have in a recorded trace.
+        blocks: keep what became of every block of the arena, for `run.blocks` and the arena map of `run.report()`.
+        source_lines: know which line of the program and which module each op came from, for `run.by_op()` and reports.
+            Takes a few microseconds per op and per module.
+        chaos: evict everything that can be evicted after every op. A test of whether a program runs under remint at
+            all; very slow.
+        check: check the engine's books after every op. For tests of remint.
+    """
+
+    def __init__(
+        self,
+        budget: int | str,
+        *,
+        policy: str = "coop",
+        overflow: Literal["raise", "spill"] = "raise",
+        partition: bool | None = None,
+        ignore_small: float = 0.0,
+        sample: bool = False,
+        seed: int = 0,
+        costs: Trace | Sequence[float] | None = None,
+        timeline: bool = False,
+        events: bool = False,
+        blocks: bool = False,
+        source_lines: bool = False,
+        chaos: bool = False,
+        check: bool = False,
+    ) -> None:
+        budget_bytes = parse_budget(budget)
+        if budget_bytes == 0:
+            raise ValueError("a budget of 0 bytes holds nothing")
+        if policy not in policy_names("arena"):
+            raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
+        if overflow not in ("raise", "spill"):
+            raise ValueError(f'overflow is "raise" or "spill", not {overflow!r}')
+        if not 0 <= ignore_small <= 1:
+            raise ValueError(f"ignore_small is a fraction of the mean size, 0 to 1, not {ignore_small}")
+        self._policy = policy
+        self._costs = costs
+        self._options: dict[str, Any] = {
+            "budget": budget_bytes,
+            "policy": policy,
+            "partition": policy == "coop" if partition is None else partition,
+            "ignore_small": ignore_small,
+            "sample": sample,
+            "seed": seed,
+            "chaos": chaos,
+            "spill": overflow == "spill",
+            "timeline": timeline,
+            "events": events,
+            "blocks": blocks,
+            "record": False,
+            "source_lines": source_lines,
+            "check": check,
+        }
+        self._open = threading.local()
+
+    def __enter__(self) -> LiveRun:
+        session = torch_extension.new_session(**self._options)
+        if self._costs is not None:
+            session.set_costs(*costs_of(self._costs))
+        tensor_methods.install()
+        if self._options["source_lines"]:
+            module_paths.install()
+        run = LiveRun(session, policy=self._policy)
+        if not hasattr(self._open, "runs"):
+            self._open.runs = []
+        self._open.runs.append((session, run))
+        session.enter()
+        return run
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, run = self._open.runs.pop()
+        session.leave()
+        tensor_methods.uninstall()
+        if self._options["source_lines"]:
+            module_paths.uninstall()
+        run._failed(error)
+        try:
+            session.close()
+        except BudgetError:
+            # What cannot be made again raises when it is read. The first error says more.
+            if error is None:
+                raise
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Run every call of `function` in a budget of its own."""
+
+        @functools.wraps(function)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return inside
+
+
+def costs_of(trace: Trace | Sequence[float]) -> tuple[list[int], list[int]]:
+    """Return the nanoseconds of each op, and the bytes that it makes, which decide where they are placed; or -1."""
+    if not isinstance(trace, Trace):
+        return [round(seconds * 1e9) for seconds in trace], [-1] * len(trace)
+    is_op = (trace.kinds >= CALL) & (trace.kinds <= MUTATE)
+    made = np.where((trace.aliases == FRESH) | (trace.aliases == ONCE), trace.nbytes, 0)
+    up_to = np.concatenate([[0], np.cumsum(made)])[trace.out_offsets]
+    return trace.nanoseconds[is_op].tolist(), np.diff(up_to)[is_op].tolist()

@@ -1,0 +1,263 @@
+"""The `run` that `with remint.budget(...) as run` gives: live while the budget is open, final after it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remint.results.block_log import BlockLog, Label
+from remint.results.run import Rematerialized, RematerializedOp, Run, Timeline
+from remint.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from remint import _torch
+
+
+class LiveRun:
+    """What came of a budget so far. The names are those of `remint.Run`; `finished()` gives one that stays."""
+
+    def __init__(self, session: _torch.Session, *, policy: str) -> None:
+        self._session = session
+        self.policy = policy
+        self.memory = "arena"
+        self.deallocation = "eager"
+        self.status = "ok"
+        self.failure: str | None = None
+
+    def _failed(self, error: BaseException | None) -> None:
+        from remint.errors import BudgetError
+
+        if isinstance(error, BudgetError):
+            self.status, self.failure = "oom", str(error)
+
+    def _figure(self, name: str) -> Any:
+        figures: dict[str, Any] = {**self._session.figures()}
+        return figures[name]
+
+    @property
+    def budget_bytes(self) -> int:
+        """What was asked for."""
+        return int(self._figure("budget_bytes"))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes of the arena that were ever in use at once, scratch included."""
+        return int(self._figure("peak_bytes"))
+
+    @property
+    def min_budget_bytes(self) -> int:
+        """The smallest budget that can do what was done so far.
+
+        It is the most that was in use by what cannot be evicted while an op ran: what is pinned, and the op's own. What
+        this is scattered over may take more.
+        """
+        return int(self._figure("min_budget_bytes"))
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the arena that are in use now."""
+        return int(self._figure("used_bytes"))
+
+    @property
+    def pinned_bytes(self) -> int:
+        """What cannot be evicted now."""
+        return int(self._figure("pinned_bytes"))
+
+    @property
+    def spilled_bytes(self) -> int:
+        """With `overflow="spill"`: bytes that were taken from ordinary memory, all in all."""
+        return int(self._figure("spilled_bytes"))
+
+    @property
+    def num_ops(self) -> int:
+        """Ops of the program."""
+        return int(self._figure("num_ops"))
+
+    @property
+    def num_evictions(self) -> int:
+        """Times that bytes were dropped, those that the program let go of included."""
+        return int(self._figure("num_evictions"))
+
+    @property
+    def num_rematerializations(self) -> int:
+        """Ops that were run again."""
+        return int(self._figure("num_rematerializations"))
+
+    @property
+    def num_searches(self) -> int:
+        """Times that the policy was asked for something to evict."""
+        return int(self._figure("num_searches"))
+
+    @property
+    def num_scores(self) -> int:
+        """Candidates that the policy scored in those searches."""
+        return int(self._figure("num_scores"))
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that were moved together because an op found no room."""
+        return int(self._figure("moved_bytes"))
+
+    @property
+    def num_storages(self) -> int:
+        """Storages that are on record now, those that only recipes need included."""
+        return int(self._figure("num_storages"))
+
+    @property
+    def computed_seconds(self) -> float:
+        """What the program's own ops took."""
+        return float(self._figure("computed_ns")) * 1e-9
+
+    @property
+    def rematerialized_seconds(self) -> float:
+        """What running ops again took."""
+        return float(self._figure("rematerialized_ns")) * 1e-9
+
+    @property
+    def search_seconds(self) -> float:
+        """Real time spent in making room: searches, evictions, moves."""
+        return float(self._figure("search_ns")) * 1e-9
+
+    @property
+    def bookkeeping_seconds(self) -> float:
+        """Real time spent around the program's ops, without rematerialization and searches."""
+        return float(self._figure("bookkeeping_ns")) * 1e-9
+
+    @property
+    def fragmentation(self) -> float:
+        """Free bytes that could not serve the request at hand, over the budget; the mean over searches."""
+        return float(self._figure("unusable_bytes")) / self.budget_bytes
+
+    @property
+    def slowdown(self) -> float:
+        """The time with rematerialization over the time without."""
+        computed = self.computed_seconds
+        return 1.0 if computed == 0 else 1 + self.rematerialized_seconds / computed
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Bytes in use after each op, if the budget was opened with `timeline=True`."""
+        seconds, nbytes = self._session.timeline()
+        return Timeline(seconds, nbytes) if len(seconds) else None
+
+    def by_op(self) -> list[Rematerialized]:
+        """Return which operators were run again, the most expensive first; with `source_lines=True` by line and module.
+
+        What belongs to the backward pass has the line and module of its forward op, or the name of autograd's node.
+        """
+        rows = [
+            Rematerialized(name, times, ns * 1e-9, source or None, module or None, _why(needed_by))
+            for name, source, module, times, ns, needed_by in self._session.by_operator()
+        ]
+        return sorted(rows, key=lambda row: -row.seconds)
+
+    @property
+    def events(self) -> tuple[str, ...] | None:
+        """What was evicted and made again, if the budget was opened with `events=True`; see `Run.events`."""
+        return tuple(self._session.events().split(";")[:-1]) or None
+
+    @property
+    def blocks(self) -> BlockLog | None:
+        """What became of every block of the arena, if the budget was opened with `blocks=True`."""
+        columns, first_numbers, makers, marks = self._session.block_log()
+        if not columns[1]:
+            return None
+        return BlockLog.labelled(
+            columns, first_numbers.astype(np.int64), marks.__getitem__, lambda maker: Label(*makers[maker])
+        )
+
+    def pinned_by(self) -> list[tuple[str, int]]:
+        """Return why bytes are pinned now, and how many, the most first."""
+        return [(why, int(nbytes)) for why, nbytes in self._session.pinned_by()]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the plain figures by name, for a table or a file."""
+        names = [
+            "status",
+            "policy",
+            "memory",
+            "deallocation",
+            "budget_bytes",
+            "min_budget_bytes",
+            "peak_bytes",
+            "pinned_bytes",
+            "spilled_bytes",
+            "num_ops",
+            "num_evictions",
+            "num_rematerializations",
+            "num_searches",
+            "num_scores",
+            "computed_seconds",
+            "rematerialized_seconds",
+            "search_seconds",
+            "bookkeeping_seconds",
+            "moved_bytes",
+            "fragmentation",
+            "slowdown",
+            "failure",
+        ]
+        return {name: getattr(self, name) for name in names}
+
+    def finished(self) -> Run:
+        """Return the figures of this moment as a `Run`, which can be compared with a simulated one."""
+        return Run(
+            status=self.status,  # type: ignore[arg-type]
+            policy=self.policy,
+            memory=self.memory,
+            deallocation=self.deallocation,
+            budget_bytes=self.budget_bytes,
+            min_budget_bytes=self.min_budget_bytes,
+            peak_bytes=self.peak_bytes,
+            pinned_bytes=self.pinned_bytes,
+            num_ops=self.num_ops,
+            num_evictions=self.num_evictions,
+            num_rematerializations=self.num_rematerializations,
+            num_searches=self.num_searches,
+            num_scores=self.num_scores,
+            computed_seconds=self.computed_seconds,
+            rematerialized_seconds=self.rematerialized_seconds,
+            search_seconds=self.search_seconds,
+            moved_bytes=self.moved_bytes,
+            fragmentation=self.fragmentation,
+            failure=self.failure,
+            timeline=self.timeline,
+            events=self.events,
+            blocks=self.blocks,
+            rematerialized=tuple(
+                RematerializedOp(row.name, _where(row), row.times, row.seconds, row.why) for row in self.by_op()
+            ),
+        )
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write what there is to see of the run to one HTML file.
+
+        The memory over time needs `timeline=True`, the arena map `blocks=True`, lines and modules `source_lines=True`.
+        """
+        self.finished().report(path)
+
+    def __str__(self) -> str:
+        lines = [str(self.finished())]
+        if self.spilled_bytes:
+            lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
+        for row in self.by_op()[:3]:
+            where = _where(row)
+            lines.append(
+                f"  run again     {row.times:,}x {row.name} in {format_seconds(row.seconds)}{where and f', {where}'}"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        peak, budget = format_bytes(self.peak_bytes), format_bytes(self.budget_bytes)
+        return f"<LiveRun: {self.status}, {self.policy}, peak {peak} of {budget}, slowdown {self.slowdown:.3f}>"
+
+
+def _where(row: Rematerialized) -> str:
+    # As the labels of blocks and recorded traces have it.
+    return f"{row.module} at {row.source}" if row.module else row.source or ""
+
+
+def _why(needed_by: list[tuple[str, int]]) -> str:
+    often = sorted(needed_by, key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(name or "a read, or the end" for name, _ in often[:3])

@@ -1,0 +1,133 @@
+"""Reports: one file that works offline, checked in a real browser where there is one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from remint import Graph, Run, generators, plan, simulate, sweep
+from remint.report import write_figure, write_html, write_snapshot
+from tests.support import chromium
+
+TRACE = generators.unet(3)
+RUN = simulate(TRACE, budget="60%", policy="coop", memory="arena", blocks=True)
+PLAN = plan(Graph.from_trace(TRACE), "60%", "chen-sqrt")
+SWEEP = sweep({"U-Net": TRACE}, budgets=["80%", "60%", "40%"], policies=["coop", "lru"], memory="arena")
+
+
+def embedded(path: Path) -> dict[str, object]:
+    found = re.search(r'id="data">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_a_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    write_html(tmp_path / "all.html", {"step": RUN, "planned": PLAN, "rows": SWEEP, "trace": TRACE})
+    page = (tmp_path / "all.html").read_text()
+    assert not re.search(r"(src|href)\s*=|https?://|@import|url\(", page)
+    data = embedded(tmp_path / "all.html")
+    assert [run["type"] for run in data["runs"]] == ["run", "plan", "run"]
+    assert data["sweeps"][0]["name"] == "U-Net"
+
+
+def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
+    write_html(tmp_path / "run.html", {"</script><script>alert(1)</script>": RUN})
+    assert "</script><script>alert" not in (tmp_path / "run.html").read_text()
+
+
+def test_a_run_survives_its_file(tmp_path: Path) -> None:
+    RUN.save(tmp_path / "run.json")
+    again = Run.load(tmp_path / "run.json")
+    assert again == RUN
+    assert again.rematerialized == RUN.rematerialized
+    assert again.blocks.rectangles() == RUN.blocks.rectangles()
+
+
+def test_a_live_run_has_a_report(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from remint.runtime import budget
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    with budget("1MiB", timeline=True) as run:
+        model(torch.randn(512, 64)).square().mean().backward()
+    run.report(tmp_path / "run.html")
+    (data,) = embedded(tmp_path / "run.html")["runs"]
+    assert data["line"]["resident"]
+    assert max(data["line"]["resident"]) <= 2**20
+    assert data["again"]
+    assert "rects" not in data
+
+
+def test_a_live_run_has_its_arena_and_modules(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from remint.runtime import budget
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    with budget("1MiB", blocks=True, source_lines=True) as run:
+        model(torch.randn(512, 64)).square().mean().backward()
+    run.report(tmp_path / "run.html")
+    (data,) = embedded(tmp_path / "run.html")["runs"]
+    assert data["marks"][0][1] == "backward"
+    rects = data["rects"]
+    assert {"first", "again", "evicted"} <= set(rects["kind"])
+    assert max(a + n for a, n in zip(rects["address"], rects["nbytes"], strict=True)) <= 2**20
+    _, _, _, _, why, module, line = next(row for row in data["again"] if row[0] == "aten::addmm")
+    assert why
+    assert module in {f"Sequential.{k}" for k in range(8)}
+    assert line.startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize(
+    ("name", "item"), [("run.png", RUN), ("plan.svg", PLAN), ("sweep.svg", SWEEP), ("t.png", TRACE)]
+)
+def test_static_pictures(tmp_path: Path, name: str, item: object) -> None:
+    pytest.importorskip("matplotlib")
+    write_figure(tmp_path / name, item)
+    assert (tmp_path / name).stat().st_size > 5_000
+
+
+def test_the_snapshot_is_what_pytorch_reads(tmp_path: Path) -> None:
+    write_snapshot(tmp_path / "run.pickle", RUN)
+    snapshot = pickle.loads((tmp_path / "run.pickle").read_bytes())
+    (segment,) = snapshot["segments"]
+    assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"] == RUN.budget_bytes
+    live: dict[int, int] = {}
+    for entry in snapshot["device_traces"][0]:
+        if entry["action"] == "alloc":
+            assert entry["addr"] not in live
+            live[entry["addr"]] = entry["size"]
+        elif entry["action"] == "free_completed":
+            assert live.pop(entry["addr"]) == entry["size"]
+    assert sum(live.values()) == segment["allocated_size"]
+    # torch.cuda._memory_viz is the code behind the viewer.
+    viz = pytest.importorskip("torch.cuda._memory_viz")
+    assert "= MEM[" in viz.trace(snapshot)
+    assert viz.trace_plot(snapshot).startswith("\n<!DOCTYPE html>")
+
+
+@pytest.mark.skipif(chromium.BINARY is None, reason="no chromium is installed")
+def test_the_page_in_a_browser(tmp_path: Path) -> None:
+    write_html(tmp_path / "all.html", {"step": RUN, "planned": PLAN, "rows": SWEEP})
+    with chromium.Browser() as browser:
+        browser.open(tmp_path / "all.html")
+        browser.wait_for("document.body.dataset.ready === 'yes'")
+        charts = browser.evaluate("document.querySelectorAll('canvas').length")
+        assert charts == 6  # side by side, sweep, run: memory and arena, plan: memory and schedule
+        texts = []
+        for chart in range(charts):
+            browser.evaluate(f"document.querySelectorAll('canvas')[{chart}].scrollIntoView({{block: 'center'}})")
+            canvas = f"const c = document.querySelectorAll('canvas')[{chart}], r = c.getBoundingClientRect();"
+            box = browser.evaluate(f"{{ {canvas} [r.left, r.top, r.width, r.height] }}")
+            pixels = "c.getContext('2d').getImageData(0, 0, c.width, c.height).data"
+            drawn = browser.evaluate(f"{{ {canvas} new Set({pixels}).size }}")
+            assert drawn > 20, "an empty canvas"
+            for part in (0.3, 0.6, 0.9):
+                browser.hover(box[0] + box[2] * part, box[1] + box[3] * 0.6)
+                texts.append(browser.evaluate("document.getElementById('tip').textContent"))
+        assert browser.errors == []
+    for words in ("resident", "rematerialized", "first run", "planned: plan by chen-sqrt"):
+        assert any(words in text for text in texts), (words, texts)
