@@ -4,8 +4,8 @@ The blocks of one document run in order, in a folder of their own in which `trai
 `step.trace` and `step.graph` lie, and with the names `remint`, `model`, `x`, `target`, `optimizer` and `step`. A block
 may be marked `not-run`; there are few.
 
-Two kinds of commands take minutes to hours and do not run here. A `make` command must be one that make knows. A benchmark
-must be part of `make bench`, with the same arguments.
+Two kinds of commands take minutes to hours and do not run here. A `make` command must be one that make knows. A
+benchmark must be part of `make bench`, with the same options.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def blocks(path: Path) -> list[Block]:
     begin, lines = 0, []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if not line.startswith("```"):
-            assert not re.match(r"\s*(```|~~~)", line), f"{path}, line {number}: begin the block at the line's beginning"
+            assert not re.match(r"\s*(```|~~~)", line), f"{path}:{number}: blocks begin in the first column"
             lines.append(line)
         elif info is None:
             info, begin, lines = line[3:].strip(), number, []

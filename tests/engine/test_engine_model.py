@@ -153,7 +153,6 @@ SMALL_ROWS = [
 ]
 
 
-
 def slow_if_long(row):
     return pytest.param(row, marks=pytest.mark.slow) if row["model"] == "lstm" else row
 

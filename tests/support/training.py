@@ -11,7 +11,7 @@ from torch import nn
 
 import remint
 
-# Costs do not come from the clock: a training evicts the same tensors every time. More than the ops of any training here.
+# Costs do not come from the clock: a training evicts the same tensors every time. No training has more ops.
 COSTS = [1e-5] * 100_000
 
 # A model, and a function that computes its loss.
