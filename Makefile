@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 NATIVE := $(shell find csrc -name "*.cpp" -o -name "*.h")
+comma := ,
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n auto --maxprocesses 8
 # Release, RelWithDebInfo or Debug: `make build BUILD_TYPE=Debug` for a debugger.
 BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
@@ -13,7 +16,7 @@ SANITIZED := build/sanitized
 ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
   LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" $(BIN)/python
 
-.PHONY: setup build demo test test-everything check format bench sanitize clean
+.PHONY: setup build demo quick test test-everything check format bench asan tsan clean
 
 setup: $(VENV)/installed build
 
@@ -36,8 +39,13 @@ build: $(VENV)/tools
 demo: setup
 	$(BIN)/python examples/demo
 
-test: setup sanitize
-	$(BIN)/python -m pytest
+# After every edit, under two minutes: the torch-free tests with few examples, and a smoke set of the rest.
+quick: setup
+	$(PYTEST) $(PARALLEL) --hypothesis-profile quick -m "(core or runtime or threads or smoke) and not slow" tests
+
+# Everything. The tests of one file stay together: they share what they measured.
+test: setup
+	$(PYTEST) $(PARALLEL) --dist loadfile
 
 # Every model at every budget, with both policies and both optimizers; every sample of PyTorch's operator database.
 test-everything: setup
@@ -74,16 +82,33 @@ bench: setup
 	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_scaling.py $(if $(FULL),--full)
 
-# The core's tests once more, on a core that checks every access, every shift and every assertion.
-sanitize: $(SANITIZED)/tested
+# The modules with sanitizers, in a package of links to src/remint. torch itself is not instrumented.
+define build_sanitized
+	$(CMAKE) -B build/$(1) -DREMINT_SANITIZE=$(2) -DREMINT_OUTPUT="$(CURDIR)/build/$(1)/package/remint"
+	$(BIN)/ninja -C build/$(1) --quiet
+	find build/$(1)/package/remint -type l -delete
+	find "$(CURDIR)/src/remint" -mindepth 1 -maxdepth 1 ! -name "*.so" ! -name __pycache__ \
+	  -exec ln -s -t build/$(1)/package/remint {} +
+endef
+# The runtimes of the sanitizers come first; libstdc++ comes with them, or they do not see exceptions.
+PRELOAD = LD_PRELOAD="$(foreach name,$(1) stdc++,$(shell g++ -print-file-name=lib$(name).so))"
+IS_SANITIZED = from remint import _core, _torch; assert 'build/$(1)' in _core.__file__ and 'build/$(1)' in _torch.__file__
+SANITIZED_PYTEST := -m pytest -p no:cacheprovider --hypothesis-profile quick
 
-$(SANITIZED)/tested: $(VENV)/installed $(shell find src/remint tests -name "*.py")
-	rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)/remint
-	cp -r src/remint $(SANITIZED)/ && rm -f $(SANITIZED)/remint/*.so
-	REMINT_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(SANITIZED) --build-temp build/sanitized-objects
-	$(ON_SANITIZED) -c "from remint import _core; assert '$(SANITIZED)' in _core.__file__, _core.__file__"
-	$(ON_SANITIZED) -m pytest -p no:cacheprovider --hypothesis-profile quick -m core tests
-	touch $@
+# Tests once more, on modules that check every access, every shift and every assertion. Python leaks by design.
+asan: ON_ASAN := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/package $(call PRELOAD,asan ubsan) $(BIN)/python
+asan: $(VENV)/installed
+	$(call build_sanitized,asan,address$(comma)undefined)
+	$(ON_ASAN) -c "import torch; $(call IS_SANITIZED,asan)"
+	$(ON_ASAN) $(SANITIZED_PYTEST) $(PARALLEL) -m "(core or runtime or threads) and not slow" tests
+
+# The thread tests once more, on modules that check that threads do not race.
+tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" PYTHONPATH=build/tsan/package \
+  $(call PRELOAD,tsan) $(BIN)/python
+tsan: $(VENV)/installed
+	$(call build_sanitized,tsan,thread)
+	$(ON_TSAN) -c "import torch; $(call IS_SANITIZED,tsan)"
+	$(ON_TSAN) $(SANITIZED_PYTEST) -m "threads and not slow" tests
 
 clean:
-	rm -rf $(VENV) build src/remint/*.so src/*.egg-info
+	rm -rf $(VENV) build src/remint/*.so

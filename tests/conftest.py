@@ -1,6 +1,11 @@
-"""Hypothesis: the same examples every time, no deadlines on noisy machines, fewer where a slow build runs again."""
+"""Profiles of Hypothesis, and which tests `make quick` runs.
+
+Hypothesis tries the same examples every time, without deadlines: machines are noisy. The quick profile tries a tenth.
+"""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,6 +17,25 @@ settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.load_profile("default")
 
+# The tests of the torch-free parts: all of them are part of `make quick`, unless they are marked slow.
+TORCH_FREE = {"architecture", "cli", "engine", "graph", "planners", "results", "simulator", "trace"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--everything", action="store_true", help="every model, policy, budget, sample: an hour")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = Path(item.path).relative_to(item.config.rootpath).parts[:-1]
+        if folder[:1] == ("tests",) and (len(folder) == 1 or folder[1] in TORCH_FREE):
+            item.add_marker("smoke")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what tests counted with `record_property`, from all processes."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            if report.user_properties:
+                counts = ", ".join(f"{count} {name}" for name, count in report.user_properties)
+                terminalreporter.write_line(f"{report.nodeid.rpartition('/')[2]}: {counts}")

@@ -21,6 +21,7 @@ model(torch.randn(batch * 64, 64)).sum().backward()
 """
 
 
+@pytest.mark.slow
 def test_fit_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     script = tmp_path / "train.py"

@@ -60,6 +60,7 @@ def test_a_file_that_is_no_graph_is_named(tmp_path):
             remint("plan", str(tmp_path / "bad.graph"), "--budget", "50%")
 
 
+@pytest.mark.slow
 def test_capture_a_function_of_a_script(tmp_path, capsys):
     pytest.importorskip("torch")
     script = tmp_path / "train.py"

@@ -95,6 +95,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert {finding["what"] for finding in json.loads(capsys.readouterr().out)} >= {"core", "budget"}
 
 
+@pytest.mark.slow
 def test_a_run_of_a_script_can_be_reported(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = tmp_path / "train.py"

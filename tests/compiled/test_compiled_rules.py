@@ -49,6 +49,7 @@ def assert_alike(model, other, loss, loss_of_other):
     assert all(map(torch.equal, model.buffers(), other.buffers()))
 
 
+@pytest.mark.smoke
 def test_the_backend_is_found_by_its_name():
     model, other = pair(tower())
     x = torch.randn(256, 32)
@@ -69,6 +70,7 @@ def test_loss_outside_and_inside_the_module():
         assert "rematerialized" in compiled.remint_plan.explain()
 
 
+@pytest.mark.smoke
 def test_an_op_can_run_many_times():
     """Nothing is kept: every reader makes what it reads from the inputs on."""
     model, other = pair(tower(6, dropout=0.2))
@@ -131,6 +133,7 @@ class Counting(nn.Module):
         return x
 
 
+@pytest.mark.smoke
 def test_written_buffers_are_written_once_and_read_as_they_were():
     model, other = pair(Counting())
     x = torch.randn(256, 32)
@@ -143,6 +146,7 @@ def test_written_buffers_are_written_once_and_read_as_they_were():
     assert planned.remint_plan.overhead > 0
 
 
+@pytest.mark.smoke
 def test_views_and_aliased_outputs():
     class Views(nn.Module):
         def __init__(self):

@@ -1,12 +1,16 @@
-"""README and docs are run: every code block, every command, every link.
+"""README and docs: every code block and every `remint` command of a block runs, every link and every name is checked.
 
 The blocks of one document run in order, in a folder of their own in which `train.py` (a block of getting_started.md),
 `step.trace` and `step.graph` lie, and with the names `remint`, `model`, `x`, `target`, `optimizer` and `step`. A block
 may be marked `not-run`; there are few.
+
+Two kinds of commands take minutes to hours and do not run here. A `make` command must be one that make knows. A
+benchmark must be part of `make bench`, with the same options.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -22,7 +26,8 @@ from remint import Graph, generators
 from remint.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = ("benchmarks", "csrc", "docs", "examples", "src", "tests")
 
 
 class Block(NamedTuple):
@@ -37,6 +42,7 @@ def blocks(path: Path) -> list[Block]:
     begin, lines = 0, []
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         if not line.startswith("```"):
+            assert not re.match(r"\s*(```|~~~)", line), f"{path}:{number}: blocks begin in the first column"
             lines.append(line)
         elif info is None:
             info, begin, lines = line[3:].strip(), number, []
@@ -47,8 +53,38 @@ def blocks(path: Path) -> list[Block]:
     return found
 
 
+def inline_code(path: Path) -> list[str]:
+    """What stands between backquotes in the text, without the blocks."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`]+)`", text)
+
+
 def ids(path: Path) -> str:
-    return path.stem
+    return str(path.relative_to(ROOT).with_suffix(""))
+
+
+@functools.cache
+def dry_run(*arguments: str) -> str:
+    """The commands that `make` would run."""
+    # Under `make test` these would make it believe that it is a part of that make.
+    environment = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    command = ["make", "--dry-run", "--no-print-directory", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+def check_script(words: list[str]) -> None:
+    """A script of this repository that takes long: it is there, and `make bench` runs it in the same way."""
+    script, *arguments = words
+    assert (ROOT / script).is_file(), words
+    if script.startswith("benchmarks/"):
+        lines = (dry_run("bench") + dry_run("bench", "FULL=1")).splitlines()
+        ways = [shlex.split(line)[1:] for line in lines if "python benchmarks/" in line]
+        # The models that a benchmark runs on are the reader's choice; its options are not.
+        ways_to_ask = [way[1:] for way in ways if way[:1] == [script]]
+        options = {word for word in arguments if word.startswith("-")}
+        assert any(options <= set(way) for way in ways_to_ask), f"make bench does not run {shlex.join(words)}"
 
 
 @pytest.fixture
@@ -100,11 +136,13 @@ def run_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     if not words:
         return
     command, *arguments = words
-    # `make` and benchmarks take minutes: that they exist is checked here, CI and `make bench` run them.
     if command == "make":
-        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), words
+        dry_run(*arguments)
     elif command == "python":
-        assert (ROOT / arguments[0]).is_file(), words
+        check_script(arguments)
+    elif command == ".venv/bin/python" and arguments[:2] == ["-m", "pytest"]:
+        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
     else:
         assert command == "remint", f"{shlex.join(words)}: not a command that this test runs"
         if arguments[0] in ("run", "record"):
@@ -131,8 +169,25 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_files_that_are_named_exist(path: Path) -> None:
-    for name in re.findall(r"`(?:python )?((?:benchmarks|examples|tests|src|csrc|docs)/[\w/.]+)`", path.read_text()):
-        assert os.path.exists(ROOT / name), f"{path.name}: {name}"
+    for code in inline_code(path):
+        name = code.removeprefix("python ").split()[0]
+        if name.startswith(tuple(f"{folder}/" for folder in FOLDERS)):
+            assert any(ROOT.glob(name.rstrip("/"))), f"{path.name}: {code}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
+def test_commands_in_the_text_exist(path: Path) -> None:
+    for code in inline_code(path):
+        # "…" and "..." stand for what the reader fills in.
+        words = [word for word in code.split() if word not in ("…", "...")]
+        if words[0] == "make" and len(words) > 1:
+            dry_run(*words[1:])
+        elif words[0] == "python" and len(words) > 1 and "/" in words[1]:
+            check_script(words[1:])
+        elif words[0] == "remint" and len(words) > 1:
+            with pytest.raises(SystemExit) as done:
+                main([words[1], "--help"])
+            assert done.value.code == 0, f"{path.name}: {code}"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)

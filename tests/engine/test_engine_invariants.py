@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import remint
 from remint import _core, generators
 from remint.trace import Trace, TraceBuilder
 from tests.support.event_checker import EventChecker, needed_values
+from tests.support.examples import examples
 from tests.support.random_programs import random_program
 from tests.support.trace_strategies import traces
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.core
 DEALLOCATIONS = ("ignore", "eager", "banish")
 KINDS_OF_MEMORY = [("ideal", "copy"), ("arena", "copy"), ("arena", "ghost")]
 ALL = [(policy, *kind) for kind in KINDS_OF_MEMORY for policy in remint.policy_names(kind[0])]
-QUICK = settings(deadline=None, suppress_health_check=list(HealthCheck))
+ANY_HEALTH = list(HealthCheck)
 
 programs = st.builds(
     random_program,
@@ -58,7 +59,7 @@ def check_run(trace: Trace, *, memory: str, inplace: str, budget: int, **options
 
 
 @pytest.mark.parametrize(("policy", "memory", "inplace"), ALL)
-@settings(QUICK, max_examples=40)
+@examples(40, suppress_health_check=ANY_HEALTH)
 @given(
     trace=programs,
     tightness=st.floats(0, 1),
@@ -77,7 +78,7 @@ def test_every_read_finds_its_value(policy, memory, inplace, trace, tightness, d
     )
 
 
-@settings(QUICK, max_examples=120)
+@examples(120, suppress_health_check=ANY_HEALTH)
 @given(
     trace=traces(),
     tightness=st.floats(0, 1),
@@ -99,7 +100,7 @@ def test_every_option_keeps_a_run_valid(trace, tightness, choice, **options):
 
 
 @pytest.mark.parametrize("policy", remint.policy_names("arena"))
-@settings(QUICK, max_examples=8)
+@examples(8, suppress_health_check=ANY_HEALTH)
 @given(
     seed=st.integers(0, 2**32),
     tightness=st.floats(0, 1),
@@ -245,7 +246,7 @@ def test_no_pressure_no_work(policy, memory, inplace):
         assert (run.num_searches, run.num_rematerializations, run.slowdown) == (0, 0, 1.0)
 
 
-@settings(QUICK, max_examples=60)
+@examples(60, suppress_health_check=ANY_HEALTH)
 @given(trace=traces(), policy=st.sampled_from(remint.policy_names("ideal")))
 def test_the_peak_is_enough_on_ideal_memory(trace, policy):
     run = remint.simulate(trace, budget=trace.peak_bytes + trace.constant_bytes, policy=policy)

@@ -6,7 +6,7 @@ import hashlib
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import remint
@@ -21,6 +21,7 @@ from tests.support.dtr_reference import (
     row_name,
     row_trace,
 )
+from tests.support.examples import examples
 from tests.support.random_programs import random_program
 from tests.support.trace_strategies import traces
 
@@ -71,7 +72,7 @@ def has_wide_views(trace: Trace) -> bool:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(120, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**32),
     num_ops=st.integers(1, 80),
@@ -86,7 +87,7 @@ def test_deep_programs(policy, seed, num_ops, tightness, views, mutations, deall
     run_both(trace, tight_budget(trace, tightness), policy, deallocation, max_slowdown)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 @given(
     trace=traces(),
     tightness=st.floats(0, 1),
@@ -152,8 +153,12 @@ SMALL_ROWS = [
 ]
 
 
+def slow_if_long(row):
+    return pytest.param(row, marks=pytest.mark.slow) if row["model"] == "lstm" else row
+
+
 @needs_reference
-@pytest.mark.parametrize("row", SMALL_ROWS, ids=row_name)
+@pytest.mark.parametrize("row", [slow_if_long(row) for row in SMALL_ROWS], ids=row_name)
 def test_the_model_is_the_authors_simulator(row):
     """And the engine, too, which test_dtr_reference holds against all rows by their hashes."""
     trace = row_trace(row)

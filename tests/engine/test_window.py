@@ -6,10 +6,11 @@ import math
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remint import _core
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.core
 
@@ -65,7 +66,7 @@ def check(blocks: list[Block], nbytes: int) -> None:
     assert cost == pytest.approx(best[1], rel=1e-12, abs=0)
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(1500)
 @given(blocks=arenas(), nbytes=st.integers(1, 40))
 def test_no_window_is_cheaper(blocks, nbytes):
     check(blocks, nbytes)
@@ -118,7 +119,7 @@ def arenas_with_moves(draw: st.DrawFn) -> list[Cell]:
     return [(nbytes, cost, None if free else draw(moves), free) for nbytes, cost, free in draw(arenas())]
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(blocks=arenas_with_moves(), nbytes=st.integers(1, 40))
 def test_a_clearing_has_room_and_costs_no_more_than_a_window(blocks, nbytes):
     found = _core.cheapest_compaction_window(blocks, nbytes)

@@ -8,13 +8,14 @@ import threading
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remint.errors import BudgetError
 from remint.graph import Graph, Op, Plan, verify
 from remint.planners import PLANNERS, frontier, plan
 from remint.planners.methods.griewank import revolve
+from tests.support.examples import examples
 from tests.support.planning_graphs import cheapest, graphs, random_graph, unit_chain
 
 QUICK = [name for name in PLANNERS if name != "interval"]
@@ -31,7 +32,7 @@ def attempt(graph: Graph, budget: int, name: str, seconds: float = 1) -> Plan | 
     return made
 
 
-@pytest.mark.parametrize("batch", range(6))
+@pytest.mark.parametrize("batch", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 6))])
 def test_checkmate_and_auto_agree_with_brute_force(batch):
     for seed in range(batch * 60, batch * 60 + 60):
         graph = random_graph(seed, 7 if seed % 4 == 0 else 6, 8)
@@ -50,7 +51,7 @@ def test_checkmate_and_auto_agree_with_brute_force(batch):
                         assert made.cost <= least * 1.001 + 1e-9, (seed, budget, name)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(graphs(), st.floats(0, 1))
 def test_every_plan_of_every_planner_verifies_and_no_bound_is_above_a_cost(graph, part):
     budget = graph.min_budget_bytes + int(part * (graph.peak_bytes - graph.min_budget_bytes))

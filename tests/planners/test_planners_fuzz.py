@@ -118,7 +118,7 @@ QUICK = [name for name in PLANNERS if name not in ("interval", "checkmate", "rou
 
 
 @pytest.mark.parametrize("make", [odd_graph, training_graph])
-@pytest.mark.parametrize("batch", range(4))
+@pytest.mark.parametrize("batch", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 4))])
 def test_odd_graphs_with_quick_planners(make, batch):
     for seed in range(batch * 8, batch * 8 + 8):
         graph = make(seed)
@@ -126,6 +126,7 @@ def test_odd_graphs_with_quick_planners(make, batch):
             all_planners(graph, budget, QUICK, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [odd_graph, training_graph])
 def test_odd_graphs_with_solvers(make):
     for seed in range(100, 106):

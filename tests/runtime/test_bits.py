@@ -11,6 +11,11 @@ from tests.support.training import Outcome, assert_same_bits, train
 ALL = CASES | TRANSFORMERS
 
 
+def smoke(name: str):
+    """The case is part of `make quick`."""
+    return pytest.param(name, marks=pytest.mark.smoke)
+
+
 def case(name: str):
     if name in TRANSFORMERS:
         pytest.importorskip("transformers")
@@ -55,7 +60,7 @@ def test_under_pressure(name, policy, optimizer, percent):
     assert found.run.num_rematerializations > 0
 
 
-@pytest.mark.parametrize("optimizer", ["adam-foreach", "adam-fused", "adamw"])
+@pytest.mark.parametrize("optimizer", [smoke("adam-foreach"), "adam-fused", "adamw"])
 def test_optimizers_that_write_many_tensors_at_once(optimizer):
     budget = peak("resnet", "adam") // 2
     found = train(case("resnet"), optimizer=optimizer, budget=budget)
@@ -63,7 +68,7 @@ def test_optimizers_that_write_many_tensors_at_once(optimizer):
     assert found.run.num_rematerializations > 0
 
 
-@pytest.mark.parametrize("name", ["mlp", "lstm", "transformer", "gpt2_sdpa"])
+@pytest.mark.parametrize("name", [smoke("mlp"), smoke("lstm"), "transformer", "gpt2_sdpa"])
 def test_chaos(name):
     found = train(case(name), optimizer="adam", steps=1, budget="1GiB", chaos=True)
     assert_same_bits(train(case(name), optimizer="adam", steps=1), found)

@@ -16,6 +16,10 @@ UNINITIALIZED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_
 UNDEFINED = {"linalg.lstsq"}
 OPS = [op for op in op_db if op.name not in UNINITIALIZED | UNDEFINED and torch.float32 in op.supported_dtypes("cpu")]
 
+PARTS = 8
+SAMPLES = 2  # of each operator, unless everything is asked for
+FLOORS = {"operators": 640, "samples": 1240, "all samples": 9920}
+
 
 def copied(tree):
     def one(leaf):
@@ -48,20 +52,34 @@ def same(a, b):
     return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-@pytest.mark.parametrize("part", range(8))
-def test_operator_database(part, request):
-    most = None if request.config.getoption("everything") else 2
-    different = []
-    for op in OPS[part::8]:
-        samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
-        for sample in itertools.islice(samples, most):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operator_database(part, request, record_property):
+    everything = request.config.getoption("everything")
+    different, operators, samples, evicting, refused = [], 0, 0, 0, 0
+    for op in OPS[part::PARTS]:
+        before = samples
+        given = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
+        for sample in itertools.islice(given, None if everything else SAMPLES):
             try:
                 expected = outcome(op, *copied((sample.input, sample.args, sample.kwargs)))
             except Exception:  # not a sample that works at all
+                refused += 1
                 continue
             inputs = copied((sample.input, sample.args, sample.kwargs))
-            with remint.budget("64MiB", chaos=True):
+            with remint.budget("64MiB", chaos=True) as run:
                 found = outcome(op, *inputs)
+            samples += 1
+            evicting += run.num_evictions > 0
             if len(expected) != len(found) or not all(map(same, expected, found)):
                 different.append(f"{op.name} {op.variant_test_name}")
+        operators += samples > before
+    record_property("operators", operators)
+    record_property("samples", samples)
+    record_property("samples that evicted", evicting)
+    record_property("samples that do not work without a budget", refused)
     assert not different
+    # A database that hardly runs proves nothing.
+    assert operators >= FLOORS["operators"] // PARTS
+    assert samples >= FLOORS["all samples" if everything else "samples"] // PARTS
+    assert evicting >= 0.7 * samples
+    assert refused <= 0.02 * samples

@@ -1,10 +1,13 @@
 """Random programs give the same bits with everything evicted after every op, and in a budget nearly too small."""
 
+import pytest
 import torch
 from hypothesis import given, strategies
 
 import remint
 from tests.support.random_tensors import programs, run, same
+
+pytestmark = pytest.mark.runtime
 
 # Costs do not come from the clock: the same example does the same every time.
 COSTS = [1e-6] * 10_000

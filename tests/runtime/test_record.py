@@ -177,6 +177,7 @@ def test_simulated_is_run_with_everything_inside(policy, optimizer):
         assert_same(run.finished(), expected)
 
 
+@pytest.mark.smoke
 def test_without_a_budget_the_peak_is_the_recorded_one():
     recording = recorded("gpt2_sdpa" if "transformers" in sys.modules else "transformer")
     run = simulated(recording.trace, 2**34, "lru")
@@ -184,6 +185,7 @@ def test_without_a_budget_the_peak_is_the_recorded_one():
     assert run.num_rematerializations == 0
 
 
+@pytest.mark.smoke
 def test_what_is_recorded():
     weight, x = torch.randn(16, 16), torch.randn(256, 16)
     with remint.record(costs="measured") as recording:
@@ -234,6 +236,7 @@ def test_an_op_that_fails_is_not_recorded():
     assert x.sum() == 6
 
 
+@pytest.mark.smoke
 def test_a_file_is_as_good_as_the_recording(tmp_path):
     trace = recorded("mlp").trace
     trace.save(tmp_path / "step.trace.gz")

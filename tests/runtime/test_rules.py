@@ -14,6 +14,8 @@ from torch.nn import functional
 
 import remint
 
+pytestmark = pytest.mark.runtime
+
 
 def same_with_and_without(program, **options):
     """Run `program` with and without chaos; all tensors it returns must be the same bits."""
@@ -229,6 +231,7 @@ def test_nested_repeated_and_as_a_decorator():
     assert inner.num_ops > 0
 
 
+@pytest.mark.threads
 def test_other_threads_are_untouched():
     inside, leave, found = threading.Event(), threading.Event(), []
 
@@ -271,6 +274,7 @@ def test_data_loader_with_workers():
     assert total.item() == sum(range(64))
 
 
+@pytest.mark.slow
 def test_packed_sequences():
     # nn.LSTM keeps the address of the batch sizes over all its steps.
     def program():
@@ -351,6 +355,7 @@ print(hwm() - before)
 """
 
 
+@pytest.mark.slow
 def test_the_wall_from_outside():
     out = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, check=True).stdout
     assert int(out) <= (48 + 4) * 2**20, f"RSS grew by {int(out) / 2**20:.1f} MiB in a budget of 48 MiB"

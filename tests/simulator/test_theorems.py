@@ -58,6 +58,7 @@ def deep_chain(n: int) -> Trace:
     return builder.build([x])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deallocation", ["eager", "ignore"])
 @pytest.mark.parametrize(
     ("policy", "memory"),

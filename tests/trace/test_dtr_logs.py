@@ -15,7 +15,7 @@ from tests.support.trace_oracle import trace_facts
 
 DTR = Path(__file__).parents[3] / "shared" / "dtr"
 published = pytest.mark.skipif(not DTR.is_dir(), reason=f"DTR's published logs are not in {DTR}")
-MODELS = ["resnet32", "unet", "transformer", "lstm"]
+MODELS = ["resnet32", "unet", "transformer", pytest.param("lstm", marks=pytest.mark.slow)]
 
 START = {"INSTRUCTION": "ANNOTATE", "ANNOTATION": "START"}
 

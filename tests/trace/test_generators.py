@@ -72,6 +72,7 @@ def test_chain_is_a_unit_chain(n: int) -> None:
     assert facts.constant_bytes == 0
 
 
+@pytest.mark.slow
 def test_long_chain() -> None:
     assert chain(100_000).num_ops == 200_000
 

@@ -65,6 +65,7 @@ def test_missing_file(tmp_path: Path) -> None:
         Trace.load(tmp_path / "nothing")
 
 
+@pytest.mark.slow
 def test_many_events(tmp_path: Path) -> None:
     builder = TraceBuilder()
     tensor = builder.constant(1)
