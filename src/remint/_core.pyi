@@ -58,7 +58,7 @@ class Simulation:
     def block_log(self) -> Columns: ...
     def blocks(self) -> list[tuple[int, int, int]]: ...
 
-# search: csrc/bindings/bind_search.cpp
+# search: csrc/bindings/bind_planner.cpp
 
 class SearchProblem:
     def __init__(
