@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import remint
 from tests.support.isolated import isolated
 
-SECONDS = 1.5
+SECONDS = 0.7
 SIDE = 512  # a tensor of 1 MiB
 
 
@@ -101,26 +101,30 @@ READERS = {
 
 
 def read_all_the_time(reader, tensors, expected, seed, stop, seconds=SECONDS):
-    """Read tensors at random; a read gives the right numbers or an error that names remint and is not about C++."""
+    """Read tensors at random; a read gives the right numbers, or an error that names remint and what to do."""
     choose = random.Random(seed)
     right = refused = 0
-    wrong = []
+    wrong, unclear = [], []
     end = time.monotonic() + seconds
     while time.monotonic() < end and right < 30_000 and not stop.is_set():
         k = choose.randrange(len(tensors))
         try:
             found = READERS[reader](tensors[k])
         except RuntimeError as error:
-            message = str(error)
-            assert "remint" in message, message
-            assert "around PyTorch's dispatcher" not in message, message
-            refused += 1
+            # The program did nothing behind PyTorch's back, so the error must not say that it did.
+            if "remint" in str(error) and "around PyTorch's dispatcher" not in str(error):
+                refused += 1
+            else:
+                unclear.append(error)
         else:
-            right += torch.equal(found, expected[k])
-            if not torch.equal(found, expected[k]):
+            if torch.equal(found, expected[k]):
+                right += 1
+            else:
                 wrong.append((k, found.flatten()[:3], expected[k].flatten()[:3]))
-    print(f"{reader}, seed {seed}: {right} right, {len(wrong)} wrong, {refused} refused")
-    assert not wrong, f"{len(wrong)} of {right + refused + len(wrong)} reads are wrong: {wrong[0]}"
+    counts = f"{right} right, {len(wrong)} wrong, {refused} refused, {len(unclear)} unclear errors"
+    print(f"{reader}, seed {seed}: {counts}")
+    assert not wrong, f"{counts}; the first: {wrong[0]}"
+    assert not unclear, f"{counts}; the first: {unclear[0]}"
     assert right > 0
 
 
@@ -200,6 +204,8 @@ def test_the_interpreters_threads_work_for_the_budget_that_asked():
 
     alone, together = [], []
     program(alone)
+    program(alone)
+    assert alone[0].num_ops == alone[1].num_ops
     in_threads(*[lambda: program(together)] * 3)
     for run in together:
         assert run.num_ops == alone[0].num_ops
@@ -295,7 +301,11 @@ def test_a_value_is_recomputed_while_another_thread_writes_its_source(seed):
 
 @isolated(60)
 def test_a_constant_is_written_by_a_thread_outside():
-    """A tensor made before the budget is an ordinary one: a write to it must not change what was computed from it."""
+    """A tensor made before the budget is an ordinary one. A write to it must not change what was computed from it.
+
+    Nothing of remint runs in the thread that writes. The tensor's version shows at a replay that it was written to: the
+    value is right, or there is a clear error.
+    """
     weight = sources(1)[0].mul_(100).round_()
     first = weight.clone()
     to_b, to_a = threading.Barrier(2), threading.Barrier(2)
@@ -306,14 +316,21 @@ def test_a_constant_is_written_by_a_thread_outside():
             assert remint.evict(value)
             to_b.wait()
             to_a.wait()
-            assert torch.equal(value, first * 2)
+            try:
+                found.append(value * 1)
+            except RuntimeError as error:
+                assert "remint" in str(error), error
+                refused.append(error)
+            del value
 
     def outside():
         to_b.wait()
         weight.add_(1)
         to_a.wait()
 
+    found, refused = [], []
     in_threads(inside, outside)
+    assert refused or torch.equal(found[0], first * 2)
 
 
 @isolated(60)
@@ -374,8 +391,10 @@ def test_reads_after_the_budget_ended():
     gc.collect()
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("reader", ["sum", "matmul", "tolist", "backward", "numpy"])
+@pytest.mark.parametrize(
+    ("reader", "nested"),
+    [("sum", False), ("sum", True), ("matmul", False), ("tolist", True), ("backward", False), ("numpy", False)],
+)
 @isolated(60)
 def test_two_budgets_read_each_others_tensors(reader, nested):
     plain = sources(4)
@@ -489,7 +508,7 @@ def _deep(depth, rows, weights, **options):
 
 
 @pytest.mark.parametrize("options", [{"budget": "64MiB"}, {"budget": "1MiB", "chaos": True}])
-@isolated(110)
+@isolated(60)
 def test_deep_reentrant_checkpointing_in_three_threads(options):
     """Beyond a depth of 60 autograd goes on in helper threads, which must work for the budget that asked."""
     weights = [torch.randn(16, generator=torch.Generator().manual_seed(i)) for i in range(3)]
@@ -553,7 +572,7 @@ def _train(model, x, **options):
     return [loss.detach(), *grads], run
 
 
-@isolated(110)
+@isolated(60)
 def test_many_budgets_at_once_share_weights():
     torch.manual_seed(0)
     model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU())))
@@ -579,14 +598,14 @@ def test_many_budgets_at_once_share_weights():
 
 @isolated(60)
 def test_one_budget_object_in_many_threads():
-    budget = remint.budget("2MiB")
+    budget, source = remint.budget("2MiB"), torch.ones(100, 100)
     start = threading.Barrier(4, timeout=30)
 
     def work():
         start.wait()
         for k in range(1, 30):
             with budget as run:
-                t = torch.ones(100, 100) * k
+                t = source * k
                 remint.evict(t)
                 assert t.sum().item() == 10_000 * k
             assert run.num_rematerializations >= 1

@@ -1,0 +1,61 @@
+"""Two processes connected by gloo, which tests give work to: a function of a test module, called as `function(rank)`.
+
+A test that fails or takes too long ends the pair, because the ranks may no longer agree on what comes next. The
+following test gets a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from isolated import LATE, Worker
+
+RANKS = 2
+# A rank that waits for the other one says so itself, before the limit of the test.
+TIMEOUT = timedelta(seconds=20)
+
+
+def _connect(rank: int, store: str) -> None:
+    import torch.distributed as dist
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=TIMEOUT)
+
+
+class Ranks:
+    def __init__(self) -> None:
+        self._workers: list[Worker] = []
+
+    def run(self, test: Callable[..., None], seconds: float = 60, **kwargs: Any) -> None:
+        """Call `test(rank, **kwargs)` in both processes; fail if one fails or is not done in time."""
+        if not self._workers:
+            store = str(Path(tempfile.mkdtemp()) / "store")
+            self._workers = [Worker(functools.partial(_connect, rank, store)) for rank in range(RANKS)]
+        for rank, worker in enumerate(self._workers):
+            worker.send((test.__module__.rpartition(".")[2], test.__name__, {"rank": rank, **kwargs}))
+        end, problems = time.monotonic() + seconds, []
+        for rank, worker in enumerate(self._workers):
+            problem = worker.result(end)
+            if problem is not None:
+                problems.append(f"rank {rank}: {problem}")
+                # The other rank may wait for this one for ever; it gets a moment to fail by itself.
+                end = min(end, time.monotonic() + 2)
+        if problems:
+            problems += self._end(signal.SIGABRT if any(LATE in p for p in problems) else signal.SIGKILL)
+            pytest.fail("\n".join(problems), pytrace=False)
+
+    def close(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, first: signal.Signals) -> list[str]:
+        workers, self._workers = self._workers, []
+        return [f"output of rank {rank}:\n{worker.end(first)[-4000:]}" for rank, worker in enumerate(workers)]
