@@ -73,15 +73,49 @@ class OtherLayout final : public Wrapper {
   }
 };
 
-// Composite kernels are not seen at kKey, only the ops they are made of. These read memory by address in
+// Copies of the integers among the arguments, in ordinary memory, where they stay while the op runs.
+void copy_integers(const Operator& op, torch::jit::Stack* stack) {
+  const OutsideBudgets outside;
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  const std::size_t first = stack->size() - op.writes.size();
+  for (std::size_t i = first; i < stack->size(); ++i) {
+    c10::IValue& argument = (*stack)[i];
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    const at::Tensor& tensor = argument.toTensor();
+    if (!is_tagged(tensor) || !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) continue;
+    Visit visit;
+    visit.read(tensor);
+    // ctc_loss would make copies of this type itself, which could be evicted.
+    const bool converts = op.name == "aten::ctc_loss";
+    at::Tensor copy =
+        tensor.to(converts ? at::kLong : tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    argument = copy.contiguous();
+  }
+}
+
+// Composite kernels are not seen at kKey, only the ops they are made of. These use memory by address in
 // between.
 class ByAddress final : public Wrapper {
  public:
   using Wrapper::Wrapper;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const Operator& facts = operator_facts(op);
     Visit visit;
-    if (Regions::num_open_sessions() > 0) visit.use_by_address(operator_facts(op), *stack);
-    kernel_.callBoxed(op, keys, stack);
+    if (Regions::num_open_sessions() == 0) {
+      kernel_.callBoxed(op, keys, stack);
+    } else if (facts.by_address == Operator::ByAddress::kIntegers) {
+      copy_integers(facts, stack);
+      kernel_.callBoxed(op, keys, stack);
+    } else if (facts.by_address == Operator::ByAddress::kKeeps) {
+      visit.use_by_address(facts, *stack);
+      kernel_.callBoxed(op, keys, stack);
+    } else {
+      // The ops inside are not seen, so that nothing they make is evicted.
+      visit.use_by_address(facts, *stack);
+      const InKernel in_kernel;
+      const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+      kernel_.callBoxed(op, keys, stack);
+    }
   }
 };
 
@@ -146,8 +180,7 @@ void wrap_kernels(const Backend& backend, const c10::OperatorHandle& op) {
   for (c10::DispatchKey key : backend.other_layouts()) {
     if (op.hasKernelForDispatchKey(key)) wrap<OtherLayout>(op, key);
   }
-  if (facts.by_address != Operator::ByAddress::kNothing &&
-      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+  if (facts.by_address != Operator::ByAddress::kNothing) {
     for (c10::DispatchKey key : backend.composite_keys()) wrap<ByAddress>(op, key);
   }
   if (facts.collective && op.hasKernelForDispatchKey(backend.dispatch_key())) {

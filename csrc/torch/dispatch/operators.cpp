@@ -81,6 +81,8 @@ ByAddress access_of(const c10::FunctionSchema& schema) {
       {"aten::fbgemm_pack_quantized_matrix.", ByAddress::kAll},
       {"aten::fbgemm_pack_quantized_matrix.KN", ByAddress::kAll},
       {"aten::_saturate_weight_to_fp16.", ByAddress::kWrites},
+      {"aten::sparse_compressed_tensor.comp_plain_value_size", ByAddress::kKeeps},
+      {"aten::sparse_compressed_tensor.comp_plain_value", ByAddress::kKeeps},
       {"aten::_sparse_compressed_tensor_unsafe.", ByAddress::kKeeps},
       {"aten::_sparse_csr_tensor_unsafe.", ByAddress::kKeeps},
       {"aten::_sparse_csc_tensor_unsafe.", ByAddress::kKeeps},

@@ -29,6 +29,7 @@ thread_local std::vector<std::shared_ptr<Entered>> entered;
 thread_local Session* working = nullptr;
 thread_local int kernel_depth = 0;
 thread_local bool collective = false;
+thread_local bool outside = false;
 
 // PyTorch hands these objects on to the threads that work for this one. The object is a capsule around a
 // shared pointer.
@@ -79,6 +80,7 @@ void after_fork_in_child() {
 
 Session* current_session() {
   if (working != nullptr) return working;
+  if (outside) return nullptr;
   if (!c10::impl::tls_is_dispatch_key_included(kKey)) return nullptr;
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
   // not wait for that kernel.
@@ -120,6 +122,11 @@ InKernel::InKernel() {
 }
 InKernel::~InKernel() {
   --kernel_depth;
+}
+
+OutsideBudgets::OutsideBudgets() : before_(std::exchange(outside, true)) {}
+OutsideBudgets::~OutsideBudgets() {
+  outside = before_;
 }
 
 void note_collective() {

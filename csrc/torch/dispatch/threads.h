@@ -44,6 +44,18 @@ class InKernel {
   InKernel& operator=(const InKernel&) = delete;
 };
 
+// This thread is in no budget meanwhile: what it allocates is ordinary memory.
+class OutsideBudgets {
+ public:
+  OutsideBudgets();
+  ~OutsideBudgets();
+  OutsideBudgets(const OutsideBudgets&) = delete;
+  OutsideBudgets& operator=(const OutsideBudgets&) = delete;
+
+ private:
+  const bool before_;
+};
+
 // Whether a kernel talked to other ranks. Such a kernel must not run again, whatever it is called.
 void note_collective();
 bool collective_noted();

@@ -90,9 +90,7 @@ void Visit::use_by_address(const Operator& op, const torch::jit::Stack& stack) {
   for_arguments(op, stack, [&](const at::Tensor& tensor, c10::StorageImpl* storage, bool written) {
     switch (op.by_address) {
       case Operator::ByAddress::kNothing:
-        break;
       case Operator::ByAddress::kIntegers:
-        if (c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) read(tensor);
         break;
       case Operator::ByAddress::kAll:
         if (written) {

@@ -29,8 +29,8 @@ class Visit {
   // For a thread in the budget of `own`: recipes may read tensors of other budgets from now on, so those are
   // pinned.
   void keep(const Operator& op, const torch::jit::Stack& stack, const Session* own);
-  // For composite ops that read memory by address with other ops in between: locks integers, or all tensors,
-  // of all budgets; what the op keeps or writes is pinned.
+  // For composite ops that use memory by address: what they read is locked, what they keep or write is
+  // pinned.
   void use_by_address(const Operator& op, const torch::jit::Stack& stack);
   // One tensor.
   void read(const at::Tensor& tensor);

@@ -37,6 +37,7 @@ void OpCall::run(const KernelCall& call, const Operator& op, torch::jit::Stack* 
   first_ = stack->size() - op.writes.size();
   running_mark_ = state_.owned->running_mark();
   prepared_ = false;
+  hidden_input_ = false;
   observing_ = false;
   signature_ = signature_of(state_.backend, op, *stack, first_);
   estimate_ = &state_.costs.of(signature_);
@@ -97,16 +98,21 @@ void OpCall::run(bool last_try) {
   state_.observer->kernel_starts();
   clear_collective();
   const Nanoseconds searching = state_.engine->statistics().searching;
-  state_.in_kernel = true;
+  struct InKernelNow {
+    SessionState& state;
+    explicit InKernelNow(SessionState& state) : state(state) { state.in_kernel = true; }
+    ~InKernelNow() { state.in_kernel = false; }
+  } in_kernel(state_);
   started_ = state_.backend.now();
-  try {
+  if (op_->may_retry) {
     (*call_)(stack_);
-  } catch (...) {
-    state_.in_kernel = false;
-    throw;
+  } else {
+    // The calls of a custom op are seen: it may read tensors that are not its arguments.
+    const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+    const c10::impl::ForceDispatchKeyGuard seen(local.included_, local.excluded_.remove(kKey));
+    (*call_)(stack_);
   }
   ended_ = state_.backend.now();
-  state_.in_kernel = false;
   searching_ = state_.engine->statistics().searching - searching;
 }
 
@@ -130,6 +136,11 @@ bool OpCall::prepare_retry() {
     saved_statistics_.emplace_back(touched.storage, std::move(copy));
   }
   return true;
+}
+
+bool OpCall::touches(const c10::StorageImpl* storage) {
+  const std::vector<Arguments::Touched>& all = arguments_.touched();
+  return std::any_of(all.begin(), all.end(), [&](const auto& touched) { return touched.storage == storage; });
 }
 
 bool OpCall::undo() {
@@ -253,9 +264,8 @@ void OpCall::find_fresh() {
 void OpCall::describe_result(OpDescription& description, std::vector<BlockId>& blocks) {
   find_fresh();
   // One rank alone must never run a collective again, whatever the op is called that does it.
-  const bool hidden_collective = collective_noted();
-  for (std::size_t k = 0; hidden_collective && k < num_written_; ++k) description.outputs[k].once = true;
-  if (hidden_collective && num_written_ == 0) drop_recipe();
+  const bool once = collective_noted() || hidden_input_;
+  if (once && num_written_ == 0) drop_recipe();
   observe_arguments();
   state_.block_makers.begin(op_, state_.source, state_.next_number);
   for (Output& output : description.outputs) output.tag = state_.next_number++;
@@ -263,9 +273,7 @@ void OpCall::describe_result(OpDescription& description, std::vector<BlockId>& b
   description.tag = recipe_;
   blocks.assign(description.outputs.size(), kNone);
   describe_fresh(description, blocks);
-  for (std::size_t k = num_written_; hidden_collective && k < description.outputs.size(); ++k) {
-    description.outputs[k].once = true;
-  }
+  for (Output& output : description.outputs) output.once = once;
   keep_running(blocks);
   state_.block_makers.end(state_.next_number);
   state_.forget_dropped();

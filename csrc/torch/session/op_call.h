@@ -24,6 +24,13 @@ class OpCall final : private ProgramOp {
   // arguments do not fit. The object is used again for the next call: its vectors keep their memory.
   void run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
 
+  // Calls that the kernel of the op that is running makes, where they are seen (custom ops).
+  // Whether `storage` is among the arguments.
+  bool touches(const c10::StorageImpl* storage);
+  // The kernel reads something that is not among its arguments: nothing says when that changes, so it cannot
+  // run again.
+  void note_hidden_input() { hidden_input_ = true; }
+
   // The time that the kernel took last, and when it ended.
   Nanoseconds kernel_started() const { return started_; }
   Nanoseconds kernel_ended() const { return ended_; }
@@ -70,8 +77,9 @@ class OpCall final : private ProgramOp {
   std::vector<ValueId> outputs_;
   std::vector<Fresh> fresh_;
   std::size_t num_written_ = 0;  // outputs that are written arguments; fresh ones follow
-  bool opaque_ = false;          // something that is not a plain tensor came out
-  bool observing_ = false;       // the op at hand is in `observed_`
+  bool hidden_input_ = false;
+  bool opaque_ = false;     // something that is not a plain tensor came out
+  bool observing_ = false;  // the op at hand is in `observed_`
   std::uint64_t recipe_ = kNoRecipe;
   std::uint64_t signature_ = 0;
   CostEstimates::Estimate* estimate_ = nullptr;

@@ -8,6 +8,7 @@
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/autograd.h"
 #include "torch/dispatch/interpose.h"
+#include "torch/dispatch/tags.h"
 #include "torch/dispatch/threads.h"
 #include "torch/dispatch/visit.h"
 #include "torch/observe/budget_error.h"
@@ -88,6 +89,10 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
 // ── Operator calls ──
 
 void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  if (state_.in_kernel && mutex_.is_mine()) {
+    run_nested(call, op, stack);
+    return;
+  }
   if (op.view) {
     const std::size_t first = stack->size() - op.writes.size();
     call(stack);
@@ -142,6 +147,36 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   if (state_.options.engine.check) state_.engine->check();
   bookkeeping_ += state_.backend.now() - entered - (call_.kernel_ended() - call_.kernel_started()) -
                   (state_.replayed + state_.engine->statistics().searching - elsewhere);
+}
+
+// A call that the kernel of a custom op makes. It is part of that op: nothing is recorded. But a tensor of
+// the budget that is not among the op's arguments must be there, and makes the op one that cannot be
+// repeated.
+void Session::run_nested(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  Visit visit;
+  const std::size_t first = stack->size() - op.writes.size();
+  for (std::size_t a = 0; !op.view && a < op.writes.size(); ++a) {
+    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || storage->nbytes() == 0 || !is_tagged(tensor) || call_.touches(storage))
+        return;
+      OwnedStorage* owned = state_.owned->find(storage);
+      if (owned == nullptr && state_.owned->is_raw(*storage)) return;  // the kernel made it
+      call_.note_hidden_input();
+      if (op.writes[a] == Operator::Write::kNo) {
+        visit.read(tensor);
+        return;
+      }
+      TORCH_CHECK(owned == nullptr || state_.storage_of(owned->value).pinned,
+                  "remint: ", state_.current->name,
+                  " writes a tensor that is not among its arguments, so remint cannot keep what was computed "
+                  "from it. "
+                  "Make it an argument and declare it in mutates_args.");
+      before_write(storage);
+    });
+  }
+  if (op.collective) note_collective();
+  call(stack);
 }
 
 // A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
@@ -301,6 +336,7 @@ bool Session::materialize(const c10::StorageImpl* storage) {
   const Lock lock(mutex_);
   OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
   if (owned == nullptr) return false;
+  if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
   if (!state_.busy) apply_pending();
   work([&] { state_.engine->materialize(owned->value); });
   return true;
@@ -313,6 +349,7 @@ bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
   OwnedStorage* owned = state_.owned->find(storage);
   const bool raw = owned == nullptr && state_.owned->is_raw(*storage);
   if (owned == nullptr && !raw) return false;
+  if (owned != nullptr && state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
   if (raw && state_.busy) {
     // A kernel hands out the address of what may become its output.
     state_.owned->find_raw(state_.region->offset(storage->_mutable_data_ptr_no_checks().get()))
@@ -363,6 +400,7 @@ ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
   const Lock lock(mutex_);
   OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
   if (owned == nullptr) return kNone;
+  if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
   if (!state_.busy) apply_pending();
   const ValueId value = owned->value;
   work([&] {

@@ -90,6 +90,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Session(const SessionOptions& options, Backend& backend);
 
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
+  void run_nested(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void run_collective(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason);
   void apply_pending();

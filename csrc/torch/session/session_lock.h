@@ -28,6 +28,8 @@ class SessionMutex {
     if (--depth_ == 0) owner_.store(nullptr, std::memory_order_relaxed);
     mutex_.unlock();
   }
+  // Whether this thread has the lock.
+  bool is_mine() const { return depth_of_this_thread() > 0; }
   // In a forked child: whoever has the lock is not there. Who waits for it gets an error.
   void abandon() { abandoned_ = true; }
   bool free_for_this_thread() {
