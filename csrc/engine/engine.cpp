@@ -13,8 +13,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Memory> memory, Dev
       driver_(state_, transitions_, lifetimes_, allocation_, replay_, pinning_) {}
 
 void Engine::release(ValueId value) {
-  const std::uint64_t tag = state_.records.value(value).tag;
-  state_.observers.tell(Observer::kRequests, [&](Observer& observer) { observer.released(value, tag); });
+  state_.observers.tell(Observer::kRequests, [&](Observer& observer) {
+    observer.released(value, state_.records.value(value).tag);
+  });
   lifetimes_.release(value);
 }
 

@@ -8,14 +8,15 @@ namespace remint {
 
 void OpDriver::run(ProgramOp& op, OpDescription& description, std::vector<ValueId>& outputs) {
   outputs.clear();
-  const RunningOps::Scope scope(state_.running);
-  std::vector<BlockId>& blocks = state_.running.innermost().outputs;
   if (state_.settings.reference) {
     description.clear();
     op.describe(description);
     run_reference(description, outputs);
     return;
   }
+  const RunningOps::Scope scope(state_.running);
+  std::vector<BlockId>& blocks = state_.running.innermost().outputs;
+  blocks.clear();
   acquire(op, description);
   const bool writes = description.writes;
   bool in_kernel = false;
@@ -174,6 +175,7 @@ void OpDriver::add_outputs(OpId op, const OpDescription& description, std::vecto
 void OpDriver::run_reference(const OpDescription& description, std::vector<ValueId>& outputs) {
   if (description.outputs.empty()) {
     // Nothing waits for such an op, and it has nothing to rematerialize.
+    const RunningOps::Scope scope(state_.running);
     state_.running.innermost().acquired = description.inputs;
     pinning_.acquire();
     count_op(description.cost);

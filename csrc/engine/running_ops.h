@@ -6,6 +6,7 @@
 // outside.
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,24 +54,19 @@ class RunningOps {
   std::size_t size() const { return depth_ + 1; }
   RunningOp& operator[](std::size_t i) { return *ops_[depth_ - i]; }
 
-  // An op from here to the end of the scope. Its blocks must have been freed by then.
+  // An op from here to the end of the scope. By then its values are unlocked and its blocks are freed.
   class Scope {
    public:
     explicit Scope(RunningOps& ops) : ops_(ops) {
       if (++ops.depth_ == ops.ops_.size()) ops.ops_.push_back(std::make_unique<RunningOp>());
       RunningOp& op = ops.innermost();
-      op.acquired.clear();
-      op.blocks.clear();
-      op.outputs.clear();
-      op.late_pins.clear();
+      assert(op.acquired.empty() && op.blocks.empty() && op.late_pins.empty());
       op.replayed = kNone;
       op.end = End::kLow;
-      op.in_kernel = false;
     }
     ~Scope() { --ops_.depth_; }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    RunningOp& op() { return ops_.innermost(); }
 
    private:
     RunningOps& ops_;
