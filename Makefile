@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 NATIVE := $(shell find csrc -name "*.cpp" -o -name "*.h")
-comma := ,
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --maxprocesses 8
 # Release, RelWithDebInfo or Debug: `make build BUILD_TYPE=Debug` for a debugger.
@@ -95,15 +94,16 @@ PRELOAD = LD_PRELOAD="$(foreach name,$(1) stdc++,$(shell g++ -print-file-name=li
 IS_SANITIZED = from remint import _core, _torch; assert 'build/$(1)' in _core.__file__ and 'build/$(1)' in _torch.__file__
 SANITIZED_PYTEST := -m pytest -p no:cacheprovider --hypothesis-profile quick
 
-# Tests once more, on modules that check every access, every shift and every assertion. Python leaks by design.
+# Tests once more, on modules that check every access and every assertion, in the core also undefined behaviour. Python
+# leaks by design.
 asan: ON_ASAN := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/package $(call PRELOAD,asan ubsan) $(BIN)/python
 asan: $(VENV)/installed
-	$(call build_sanitized,asan,address$(comma)undefined)
+	$(call build_sanitized,asan,address)
 	$(ON_ASAN) -c "import torch; $(call IS_SANITIZED,asan)"
 	$(ON_ASAN) $(SANITIZED_PYTEST) $(PARALLEL) -m "(core or runtime or threads) and not slow" tests
 
 # The thread tests once more, on modules that check that threads do not race.
-tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" PYTHONPATH=build/tsan/package \
+tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 die_after_fork=0" PYTHONPATH=build/tsan/package \
   $(call PRELOAD,tsan) $(BIN)/python
 tsan: $(VENV)/installed
 	$(call build_sanitized,tsan,thread)
