@@ -41,7 +41,7 @@ class Ranks:
             store = str(Path(tempfile.mkdtemp()) / "store")
             self._workers = [Worker(functools.partial(_connect, rank, store)) for rank in range(RANKS)]
         for rank, worker in enumerate(self._workers):
-            worker.send((test.__module__.rpartition(".")[2], test.__name__, {"rank": rank, **kwargs}))
+            worker.send((test.__module__, test.__name__, {"rank": rank, **kwargs}))
         end, problems = time.monotonic() + seconds, []
         for rank, worker in enumerate(self._workers):
             problem = worker.result(end)
