@@ -95,7 +95,8 @@ def one_call(rank, name, inside, evict):
     try:
         call(rank, expected, [t.clone() for t in sources])
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        assert "support" in str(error) or "implement" in str(error), error
+        if "support" not in str(error) and "implement" not in str(error):
+            raise
         print(f"{name}: gloo says {error}")
         return
     evicts_here = evict != "rank 0" or rank == 0

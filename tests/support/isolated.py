@@ -1,13 +1,14 @@
 """Run a test in another process, under a time limit.
 
 A deadlock in native code cannot be interrupted from inside the process. Here it fails like any other test, and the
-failure shows where every thread stood. A process is used by many tests, since importing torch takes seconds. A test that
-fails ends its process, and the next test gets a new one. The limit does not count the start of the process.
+failure shows where every thread stood. A process is used by many tests, since importing torch takes seconds. A test
+that fails ends its process, and the next test gets a new one. The limit does not count the start of the process.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import functools
 import importlib
@@ -92,10 +93,8 @@ class Worker:
         if self._process.is_alive() and self._process.pid is not None:
             os.kill(self._process.pid, first)
             self._process.join(15)
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self._process.join()
         with open(self._output, errors="replace") as file:
             text = file.read()
