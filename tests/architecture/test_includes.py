@@ -32,16 +32,6 @@ TORCH_HEADERS = {
 
 # What only a backend may name: the CPU, and how its memory and its random numbers work.
 OF_A_BACKEND = re.compile(r"\b(?:memcpy|memmove|memset|mmap|munmap|madvise|CPUGeneratorImpl|DeviceType::CPU|kCPU)\b")
-# Files that still do: to be empty once csrc/torch/backends is there.
-NOT_YET_IN_A_BACKEND = {
-    "torch/dispatch/interpose.cpp",
-    "torch/session/recipe.cpp",
-    "torch/session/recipe.h",
-    "torch/session/region.cpp",
-    "torch/session/session.cpp",
-    "torch/session/session_device.cpp",
-    "torch/session/session_life.cpp",
-}
 
 
 def test_every_folder_has_a_rule() -> None:
@@ -67,14 +57,13 @@ def test_every_own_header_is_found() -> None:
 
 
 def test_only_backends_know_the_cpu() -> None:
-    """If this fails with too few files: take those that are clean off the list above."""
     found = {
         name
         for name in GRAPH
         if name.startswith("torch/") and not name.startswith("torch/backends/")
         if OF_A_BACKEND.search(without_comments((FOLDER / name).read_text()))
     }
-    assert found == NOT_YET_IN_A_BACKEND
+    assert found == set()
 
 
 def without_comments(text: str) -> str:

@@ -24,8 +24,9 @@ struct Entered {
   std::atomic<bool> left{false};
 };
 
-// What this thread itself entered, innermost last.
+// What this thread itself entered, innermost last; and the innermost alone, which is asked for with every op.
 thread_local std::vector<std::shared_ptr<Entered>> entered;
+thread_local Entered* innermost = nullptr;
 thread_local Session* working = nullptr;
 thread_local int kernel_depth = 0;
 thread_local bool collective = false;
@@ -85,8 +86,7 @@ Session* current_session() {
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
   // not wait for that kernel.
   if (kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
-  for (Entered* one = entered.empty() ? handed_on() : entered.back().get(); one != nullptr;
-       one = one->outer.get()) {
+  for (Entered* one = innermost == nullptr ? handed_on() : innermost; one != nullptr; one = one->outer.get()) {
     if (!one->left.load(std::memory_order_relaxed)) return one->session.get();
   }
   return nullptr;
@@ -95,6 +95,7 @@ Session* current_session() {
 void enter_session(std::shared_ptr<Session> session) {
   entered.push_back(
       std::make_shared<Entered>(std::move(session), entered.empty() ? nullptr : entered.back()));
+  innermost = entered.back().get();
   hand_on(entered.back());
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
@@ -106,6 +107,7 @@ void leave_session(const std::shared_ptr<Session>& session) {
     entered.erase(entered.begin() + static_cast<std::ptrdiff_t>(i));
     break;
   }
+  innermost = entered.empty() ? nullptr : entered.back().get();
   hand_on(entered.empty() ? nullptr : entered.back());
   c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty());
 }
