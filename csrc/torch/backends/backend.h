@@ -49,13 +49,10 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual c10::Device device() const = 0;
-  virtual c10::DispatchKey dispatch_key() const = 0;
-  virtual c10::BackendComponent component() const = 0;
+  c10::Device device() const { return device_; }
+  c10::DispatchKey dispatch_key() const { return dispatch_key_; }
   // Kernels of other layouts (sparse, quantized, ...) stand above the interposed key.
   virtual const std::vector<c10::DispatchKey>& other_layouts() const = 0;
-  // The key of tensors whose bytes have a layout of their own (oneDNN's on the CPU).
-  virtual c10::DispatchKey opaque_layout() const = 0;
   // Where the composite kernels of an op are found.
   virtual const std::vector<c10::DispatchKey>& composite_keys() const = 0;
 
@@ -79,7 +76,22 @@ class Backend {
   virtual Nanoseconds now() const = 0;
 
   // Whether `tensor` can be taken apart and put together again: dense, strided, on this device.
-  bool is_plain(const at::Tensor& tensor) const;
+  bool is_plain(const at::Tensor& tensor) const {
+    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    const c10::DispatchKeySet keys = impl->key_set();
+    return keys.has_all(plain_) && !keys.has_any(never_plain_) && impl->has_storage() &&
+           !impl->has_symbolic_sizes_strides();
+  }
+
+ protected:
+  // `opaque`: the key of tensors whose bytes have a layout of their own.
+  Backend(c10::Device device, c10::DispatchKey dispatch_key, c10::DispatchKey opaque);
+
+ private:
+  const c10::Device device_;
+  const c10::DispatchKey dispatch_key_;
+  const c10::DispatchKeySet plain_;
+  const c10::DispatchKeySet never_plain_;
 };
 
 // The CPU.

@@ -80,16 +80,15 @@ class BudgetAllocator final : public c10::Allocator {
 
 class CpuBackend final : public Backend {
  public:
-  c10::Device device() const override { return c10::Device(c10::DeviceType::CPU); }
-  c10::DispatchKey dispatch_key() const override { return c10::DispatchKey::CPU; }
-  c10::BackendComponent component() const override { return c10::BackendComponent::CPUBit; }
+  CpuBackend()
+      : Backend(c10::Device(c10::DeviceType::CPU), c10::DispatchKey::CPU, c10::DispatchKey::MkldnnCPU) {}
+
   const std::vector<c10::DispatchKey>& other_layouts() const override {
     static const std::vector<c10::DispatchKey> keys = {
         c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::NestedTensorCPU,
         c10::DispatchKey::QuantizedCPU, c10::DispatchKey::MkldnnCPU};
     return keys;
   }
-  c10::DispatchKey opaque_layout() const override { return c10::DispatchKey::MkldnnCPU; }
   const std::vector<c10::DispatchKey>& composite_keys() const override {
     static const std::vector<c10::DispatchKey> keys = {c10::DispatchKey::AutogradCPU, c10::DispatchKey::CPU};
     return keys;

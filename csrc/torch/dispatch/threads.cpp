@@ -86,7 +86,8 @@ Session* current_session() {
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
   // not wait for that kernel.
   if (kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
-  for (Entered* one = innermost == nullptr ? handed_on() : innermost; one != nullptr; one = one->outer.get()) {
+  for (Entered* one = innermost == nullptr ? handed_on() : innermost; one != nullptr;
+       one = one->outer.get()) {
     if (!one->left.load(std::memory_order_relaxed)) return one->session.get();
   }
   return nullptr;

@@ -4,7 +4,8 @@
 // It is the innermost frame outside of PyTorch and remint. An op of the backward pass has the line of the
 // forward op it belongs to: autograd numbers its nodes, and the node that is running has the number of the
 // one that was made then. Where that is not known, it has the node's name. Beside the line stands the path of
-// the module whose `forward` this thread is in; Python's hooks say which (remint.runtime.patches.module_paths).
+// the module whose `forward` this thread is in; Python's hooks say which
+// (remint.runtime.patches.module_paths).
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,23 @@
 namespace remint {
 
 OwnedStorage* OwnedStorages::find(const c10::StorageImpl* storage) const {
+  const c10::DataPtr& pointer = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() != &owned_deleter) return nullptr;
+  if (Regions::num_open_sessions() > 1) return look_up(storage);
+  by_storage_filled_ = false;
+  auto* owned = static_cast<OwnedStorage*>(pointer.get_context());
+  // One of a session that ended could not be recomputed at its end.
+  return owned->session.get() == state_.self ? owned : nullptr;
+}
+
+OwnedStorage* OwnedStorages::look_up(const c10::StorageImpl* storage) const {
+  if (!by_storage_filled_) {
+    by_storage_filled_ = true;
+    by_storage_.clear();
+    for (OwnedStorage* owned : owners_) {
+      if (owned != nullptr) by_storage_[owned->key] = owned;
+    }
+  }
   auto found = by_storage_.find(storage);
   if (found == by_storage_.end()) return nullptr;
   // An owner whose storage died and whose death is still pending: the address belongs to another storage now.
@@ -31,7 +48,7 @@ OwnedStorage* OwnedStorages::adopt(c10::StorageImpl* storage, void* address, Val
   pointer.release_context();
   pointer = c10::DataPtr(address, owned, &owned_deleter, state_.backend.device());
   set_owner(value, owned);
-  by_storage_[storage] = owned;
+  if (by_storage_filled_) by_storage_[storage] = owned;
   return owned;
 }
 
@@ -45,8 +62,10 @@ void OwnedStorages::change_value(OwnedStorage* owned, ValueId value, const Opera
 
 void OwnedStorages::release(OwnedStorage* owned) {
   set_owner(owned->value, nullptr);
-  auto found = by_storage_.find(owned->key);
-  if (found != by_storage_.end() && found->second == owned) by_storage_.erase(found);
+  if (by_storage_filled_) {
+    auto found = by_storage_.find(owned->key);
+    if (found != by_storage_.end() && found->second == owned) by_storage_.erase(found);
+  }
   state_.observer->released(state_.number_of(owned->value));
   state_.engine->release(owned->value);
   delete owned;

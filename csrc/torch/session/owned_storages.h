@@ -64,9 +64,14 @@ class OwnedStorages {
  private:
   void set_owner(ValueId value, OwnedStorage* owned);
 
+  OwnedStorage* look_up(const c10::StorageImpl* storage) const;
+
   SessionState& state_;
   std::vector<OwnedStorage*> owners_;  // by storage id
-  ska::flat_hash_map<const c10::StorageImpl*, OwnedStorage*> by_storage_;
+  // All owners, while several budgets are open: then the DataPtr of a storage may be that of another session,
+  // which may change it at any time. It is filled when it is needed, and empty otherwise.
+  mutable ska::flat_hash_map<const c10::StorageImpl*, OwnedStorage*> by_storage_;
+  mutable bool by_storage_filled_ = false;
   ska::flat_hash_map<Bytes, RawBlock> raw_;
   std::vector<Bytes> running_;  // offsets
 };

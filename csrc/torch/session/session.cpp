@@ -82,6 +82,7 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
   install(backend);
   std::shared_ptr<Session> session(new Session(options, backend));
   session->state_.session = session;
+  session->state_.self = session.get();
   Regions::add(session->state_.region, session);
   return session;
 }

@@ -47,6 +47,7 @@ struct SessionState {
   const SessionOptions options;
   Backend& backend;
   std::weak_ptr<Session> session;  // the one that this is the state of
+  const Session* self = nullptr;   // the same, to compare with
   std::shared_ptr<Region> region;
   Arena* arena = nullptr;
   std::unique_ptr<Engine> engine;
