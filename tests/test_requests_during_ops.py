@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable
 
 import pytest
-
-import remint
 from event_checker import EventChecker
 from random_programs import random_program
+from remint.trace_builder import TraceBuilder
+
+import remint
 from remint import _core
 from remint.trace import CONSTANT, RELEASE
-from remint.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.core
 

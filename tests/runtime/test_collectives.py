@@ -6,10 +6,10 @@ Two gloo processes on loopback run each case. Eviction may differ between the ra
 import pytest
 import torch
 import torch.distributed as dist
-from tests.support.ranks import Ranks
 from torch import nn
 
 import remint
+from tests.support.ranks import Ranks
 
 SIDE = 64
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")

@@ -319,7 +319,7 @@ def test_a_constant_is_written_by_a_thread_outside():
             try:
                 found.append(value * 1)
             except RuntimeError as error:
-                assert "remint" in str(error), error
+                assert "remint" in str(error), error  # noqa: PT017
                 refused.append(error)
             del value
 
@@ -531,7 +531,7 @@ def test_deep_reentrant_checkpointing_in_three_threads(options):
 
 @isolated(60)
 def test_backward_of_a_graph_of_another_budget():
-    """The graph is made in a budget of one thread, and its backward runs in another thread, with or without a budget."""
+    """The graph is made in the budget of one thread; its backward runs in another, in a budget or in none."""
     plain = sources(2)
 
     def graph():

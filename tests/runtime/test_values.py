@@ -10,12 +10,12 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 import torch
-from tests.support.isolated import isolated
 from torch import nn
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import remint
+from tests.support.isolated import isolated
 
 # --- Writes into values that evicted tensors were computed from. -----------------------------------------------------
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.support.isolated import LATE, Worker
 
 RANKS = 2
