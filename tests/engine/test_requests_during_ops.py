@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable
 
 import pytest
-from event_checker import EventChecker
-from random_programs import random_program
-from remint.trace_builder import TraceBuilder
 
 import remint
 from remint import _core
-from remint.trace import CONSTANT, RELEASE
+from remint.trace import TraceBuilder
+from remint.trace.events import CONSTANT, RELEASE
+from tests.support.event_checker import EventChecker
+from tests.support.random_programs import random_program
 
 pytestmark = pytest.mark.core
 

@@ -646,25 +646,3 @@ def trained(rank, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_parallel_training(ranks, name):
     ranks.run(trained, seconds=90, name=name)
-
-
-def arguments_of_send_are_free_again(rank):
-    """40 tensors of 0.1 MB are sent and kept in 2 MiB: pins for a collective end when it is done."""
-    plain = torch.arange(25_000.0)
-    with remint.budget("2MiB", check=True) as run:
-        kept = []
-        for k in range(40):
-            t = plain * (k + 1)
-            if rank == 0:
-                dist.send(t, 1)
-            else:
-                received = torch.empty(25_000)
-                dist.recv(received, 0)
-                assert torch.equal(received, t)
-            kept.append(t)
-        assert all(torch.equal(t, plain * (k + 1)) for k, t in enumerate(kept))
-    assert run.peak_bytes <= run.budget_bytes
-
-
-def test_the_arguments_of_send_can_be_evicted_afterwards(ranks):
-    ranks.run(arguments_of_send_are_free_again)

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-import random_tensors
 import torch
 from hypothesis import strategies
+
+from tests.support import random_tensors
 
 Tensor = torch.Tensor
 Step = tuple[str, int, int]

@@ -136,7 +136,11 @@ bool collective_writes(const c10::FunctionSchema& schema, const c10::Argument& a
   if (!has_tensors(argument)) return false;
   const std::string& name = schema.name();
   if (name == "_c10d_functional::irecv" || name == "_c10d_functional::batch_p2p_ops") return true;
-  if (!starts_with(name, "c10d::") || name == "c10d::send" || name == "c10d::barrier") return false;
+  // They copy their input into the buffer that the ranks share.
+  if (starts_with(name, "symm_mem::one_shot_all_reduce_copy")) return argument.name() == "symm_buffer";
+  static const auto* read_only =
+      new Names{"c10d::send", "c10d::barrier", "c10d::monitored_barrier_", "c10d::check_for_nan"};
+  if (!starts_with(name, "c10d::") || read_only->count(name) > 0) return false;
   return argument.name().find("input") == std::string::npos;
 }
 
