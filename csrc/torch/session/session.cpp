@@ -1,7 +1,5 @@
 #include "torch/session/session.h"
 
-#include <map>
-#include <unordered_map>
 #include <utility>
 
 #include "simulator/trace_columns.h"
@@ -12,6 +10,7 @@
 #include "torch/dispatch/threads.h"
 #include "torch/dispatch/visit.h"
 #include "torch/observe/budget_error.h"
+#include "torch/session/closing.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 #include "torch/session/spill.h"
@@ -421,66 +420,6 @@ void Session::unlock_for_read(ValueId value) {
 
 // ── Closing ──
 
-// Leaves everything that the program has resident, in the arena if it fits: first what is there is pinned, so
-// that it is not evicted for the rest, then what is missing is rematerialized, in the order of the program.
-// What was rematerialized is pinned, so there is less missing each time around.
-void Session::materialize_all() {
-  Engine& engine = *state_.engine;
-  for (;;) {
-    std::map<std::uint64_t, OwnedStorage*> resident;
-    std::map<std::uint64_t, OwnedStorage*> missing;
-    for (OwnedStorage* owned : state_.owned->owners()) {
-      if (owned == nullptr) continue;
-      (engine.defined(owned->value) ? resident : missing)[state_.number_of(owned->value)] = owned;
-    }
-    if (missing.empty()) return;
-    for (const auto& [number, owned] : resident) {
-      try {
-        engine.pin(owned->value);
-      } catch (const OutOfMemory&) {
-        // The engine wanted to pin something else first.
-      }
-    }
-    for (const auto& [number, owned] : missing) {
-      try {
-        engine.pin(owned->value);
-      } catch (const OutOfMemory&) {
-        // What is there goes to ordinary memory, but for what somebody reads just now.
-        for (const auto& [other, there] : resident) {
-          if (engine.defined(there->value) && !state_.storage_of(there->value).locked())
-            move_out(state_, there);
-        }
-        resident.clear();
-        engine.pin(owned->value);
-      }
-      resident[number] = owned;
-    }
-  }
-}
-
-// The program's tensors have ordinary DataPtrs from now on, on memory that survives the session.
-void Session::end_ownership() {
-  std::unordered_map<Bytes, Bytes> survivors;
-  const std::vector<OwnedStorage*> owners = state_.owned->owners();
-  for (OwnedStorage* owned : owners) {
-    if (owned == nullptr || !state_.engine->defined(owned->value)) continue;
-    const c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
-    if (!storage || state_.owned->find(storage.get()) != owned) continue;
-    void* address = storage->_mutable_data_ptr_no_checks().get();
-    survivors[state_.region->offset(address)] = state_.storage_of(owned->value).nbytes;
-    state_.owned->disown(owned, *storage,
-                         c10::DataPtr(address, address, &raw_deleter, state_.backend.device()));
-    delete owned;
-  }
-  for (const auto& [offset, raw] : state_.owned->raw()) survivors[offset] = raw.nbytes;
-  for (BlockId id = state_.arena->first(); id != kNone; id = state_.arena->block(id).next) {
-    const Arena::Block& block = state_.arena->block(id);
-    if (survivors.count(block.address) == 0) state_.region->discard(block.address, block.nbytes);
-  }
-  state_.owned->clear();
-  Regions::close(state_.region, std::move(survivors));
-}
-
 void Session::close() {
   const Lock lock(mutex_);
   if (closed_) return;
@@ -492,14 +431,14 @@ void Session::close() {
   {
     const Busy busy(state_.busy);
     try {
-      materialize_all();
+      materialize_all(state_);
     } catch (...) {
       failure = std::current_exception();
     }
     state_.forget_dropped();
     final_ = figures_of(state_);
     final_.bookkeeping = bookkeeping_;
-    end_ownership();
+    end_ownership(state_);
   }
   closed_ = true;
   state_.engine.reset();

@@ -97,8 +97,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   void note_pass();
   template <typename Act>
   void work(Act&& act);
-  void materialize_all();
-  void end_ownership();
   [[noreturn]] void fail(const OutOfMemory& error);
 
   SessionMutex mutex_;

@@ -1,0 +1,74 @@
+#include "torch/session/closing.h"
+
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "torch/session/owned_storages.h"
+#include "torch/session/spill.h"
+
+namespace remint {
+
+// Leaves everything that the program has resident, in the arena if it fits: first what is there is pinned, so
+// that it is not evicted for the rest, then what is missing is rematerialized, in the order of the program.
+// What was rematerialized is pinned, so there is less missing each time around.
+void materialize_all(SessionState& state) {
+  Engine& engine = *state.engine;
+  for (;;) {
+    std::map<std::uint64_t, OwnedStorage*> resident;
+    std::map<std::uint64_t, OwnedStorage*> missing;
+    for (OwnedStorage* owned : state.owned->owners()) {
+      if (owned == nullptr) continue;
+      (engine.defined(owned->value) ? resident : missing)[state.number_of(owned->value)] = owned;
+    }
+    if (missing.empty()) return;
+    for (const auto& [number, owned] : resident) {
+      try {
+        engine.pin(owned->value);
+      } catch (const OutOfMemory&) {
+        // The engine wanted to pin something else first.
+      }
+    }
+    for (const auto& [number, owned] : missing) {
+      try {
+        engine.pin(owned->value);
+      } catch (const OutOfMemory&) {
+        // What is there goes to ordinary memory, but for what somebody reads just now, or knows the address
+        // of.
+        for (const auto& [other, there] : resident) {
+          const Storage& storage = state.storage_of(there->value);
+          if (engine.defined(there->value) && !storage.locked() && !storage.fixed) move_out(state, there);
+        }
+        resident.clear();
+        engine.pin(owned->value);
+      }
+      resident[number] = owned;
+    }
+  }
+}
+
+// The program's tensors have ordinary DataPtrs from now on, on memory that survives the session.
+void end_ownership(SessionState& state) {
+  std::unordered_map<Bytes, Bytes> survivors;
+  const std::vector<OwnedStorage*> owners = state.owned->owners();
+  for (OwnedStorage* owned : owners) {
+    if (owned == nullptr || !state.engine->defined(owned->value)) continue;
+    const c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
+    if (!storage || state.owned->find(storage.get()) != owned) continue;
+    void* address = storage->_mutable_data_ptr_no_checks().get();
+    survivors[state.region->offset(address)] = state.storage_of(owned->value).nbytes;
+    state.owned->disown(owned, *storage,
+                        c10::DataPtr(address, address, &raw_deleter, state.backend.device()));
+    delete owned;
+  }
+  for (const auto& [offset, raw] : state.owned->raw()) survivors[offset] = raw.nbytes;
+  for (BlockId id = state.arena->first(); id != kNone; id = state.arena->block(id).next) {
+    const Arena::Block& block = state.arena->block(id);
+    if (survivors.count(block.address) == 0) state.region->discard(block.address, block.nbytes);
+  }
+  state.owned->clear();
+  Regions::close(state.region, std::move(survivors));
+}
+
+}  // namespace remint
