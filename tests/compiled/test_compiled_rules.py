@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 import remint
-from remint import planners
 from remint.compiled.cache import Cache
 from remint.compiled.joint_split import EARLIER, TURN, kept_bytes
 from remint.compiled.lowering import _Writer
 from remint.graph import Plan
+from remint.planners import planning
 from remint.planners.contract import Outcome
 from tests.support.stepping import measured, step, train
 
@@ -99,7 +99,7 @@ def test_rematerialization_at_a_chosen_place(where, monkeypatch):
         sequence[place:place] = needed * (1 if where == "forward" else 2)
         return Outcome(tuple(sequence))
 
-    monkeypatch.setattr(planners, "PLANNERS", {**planners.PLANNERS, "search": again})
+    monkeypatch.setattr(planning, "PLANNERS", {**planning.PLANNERS, "search": again})
     planned = remint.compile(other, budget="400%", **QUICK)
     assert_alike(model, other, lambda m: m(x).square().mean(), lambda _: planned(x).square().mean())
     (plan,) = planned.remint_plan
