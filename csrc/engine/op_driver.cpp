@@ -71,7 +71,7 @@ void OpDriver::acquire(ProgramOp& op, OpDescription& description) {
 // An op that writes cannot be tried again, and preparing to try again takes time: it is not done without
 // pressure.
 void OpDriver::run_kernel(ProgramOp& op, bool writes) {
-  bool last_try = writes || !state_.settings.moving || 4 * state_.memory->used() <= state_.memory->budget();
+  bool last_try = writes || !state_.settings.moving || state_.memory->used() <= state_.memory->budget() / 4;
   for (;;) {
     try {
       const RunningOps::Kernel kernel(state_.running);
