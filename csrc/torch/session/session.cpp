@@ -263,9 +263,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
 void Session::free(void* address) {
   Lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
-    std::lock_guard<std::mutex> pending(pending_mutex_);
-    pending_frees_.push_back(address);
-    any_pending_ = true;
+    pending_.add_free(address);
     return;
   }
   if (closed_) {
@@ -289,9 +287,7 @@ void Session::free(void* address) {
 void Session::died(OwnedStorage* owned) {
   Lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || state_.busy) {
-    std::lock_guard<std::mutex> pending(pending_mutex_);
-    pending_deaths_.push_back(owned);
-    any_pending_ = true;
+    pending_.add_death(owned);
     return;
   }
   if (closed_) {
@@ -303,17 +299,10 @@ void Session::died(OwnedStorage* owned) {
 }
 
 void Session::apply_pending() {
-  if (any_pending_) {
-    std::vector<OwnedStorage*> deaths;
-    std::vector<void*> frees;
-    {
-      std::lock_guard<std::mutex> pending(pending_mutex_);
-      deaths.swap(pending_deaths_);
-      frees.swap(pending_frees_);
-      any_pending_ = false;
-    }
-    for (OwnedStorage* owned : deaths) state_.owned->release(owned);
-    for (void* address : frees) free(address);
+  if (pending_.any()) {
+    const PendingReleases::Taken taken = pending_.take();
+    for (OwnedStorage* owned : taken.deaths) state_.owned->release(owned);
+    for (void* address : taken.frees) free(address);
   }
   state_.forget_dropped();
 }
@@ -445,20 +434,14 @@ void Session::close() {
   state_.arena = nullptr;
   state_.recipes.clear();
   state_.constants->clear();
-  std::vector<OwnedStorage*> deaths;
-  std::vector<void*> frees;
-  {
-    std::lock_guard<std::mutex> pending(pending_mutex_);
-    deaths.swap(pending_deaths_);
-    frees.swap(pending_frees_);
-  }
-  for (OwnedStorage* owned : deaths) delete owned;
-  for (void* address : frees) Regions::free_survivor(address);
+  const PendingReleases::Taken taken = pending_.take();
+  for (OwnedStorage* owned : taken.deaths) delete owned;
+  for (void* address : taken.frees) Regions::free_survivor(address);
   if (failure) std::rethrow_exception(failure);
 }
 
 bool Session::after_fork(bool in_child) {
-  pending_mutex_.unlock();
+  pending_.after_fork();
   if (!in_child || mutex_.free_for_this_thread()) return false;
   mutex_.abandon();
   return true;

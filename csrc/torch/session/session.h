@@ -6,13 +6,11 @@
 //   pinned, meanwhile
 //
 // One lock guards a session. No thread waits for the lock of a session while it has that of another. A
-// deleter never waits for it, since it may hold the GIL that the owner of the lock waits for: what cannot be
-// done at once is pending until the next op.
+// deleter never waits for it: see pending_releases.h.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +21,7 @@
 #include "torch/observe/figures.h"
 #include "torch/observe/recorder.h"
 #include "torch/session/op_call.h"
+#include "torch/session/pending_releases.h"
 #include "torch/session/session_lock.h"
 #include "torch/session/state.h"
 #include "torch/session/torch_device.h"
@@ -38,7 +37,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool closed() const { return closed_; }
   // Around a fork: no other thread is in the middle of a deleter. In the child, a session that another thread
   // was in the middle of stays as it was: true.
-  void before_fork() { pending_mutex_.lock(); }
+  void before_fork() { pending_.before_fork(); }
   bool after_fork(bool in_child);
 
   // Whether `address` is in its arena.
@@ -112,11 +111,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::unique_ptr<BlockLog> blocks_;
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<SourceLines> source_lines_;
-
-  std::mutex pending_mutex_;
-  std::atomic<bool> any_pending_{false};
-  std::vector<OwnedStorage*> pending_deaths_;
-  std::vector<void*> pending_frees_;
+  PendingReleases pending_;
 };
 
 }  // namespace remint
