@@ -3,6 +3,8 @@
 Two gloo processes on loopback run each case. Eviction may differ between the ranks; what they send each other may not.
 """
 
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -167,6 +169,78 @@ def asynchronous_under_pressure(rank):
 
 def test_asynchronous_under_pressure(ranks):
     ranks.run(asynchronous_under_pressure)
+
+
+def _pressure_op():
+    """A user's op, which is never tried again: it allocates in the middle of its kernel."""
+    if not hasattr(_pressure_op, "op"):
+
+        @torch.library.custom_op("remint_ranks::plus", mutates_args=())
+        def plus(x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+        _pressure_op.op = plus
+    return _pressure_op.op
+
+
+# What asks for 512 KiB: each asks in another state of the session. `x` has 512 KiB, too.
+REQUESTS = {
+    "factory": lambda x: torch.full((2048, SIDE), 1.0),
+    "operator": lambda x: x + 1,
+    "in a user's op": lambda x: _pressure_op()(x),
+    "replay": lambda x: remint.materialize(x),
+    "address": lambda x: x.numpy(),
+}
+
+
+def released_late(rank, request):
+    """What the program dropped is still there, because another thread has it a moment longer, as gloo's may."""
+    big = values(rank, rows=2048)[0]  # 512 KiB
+    thrice, plus = big * 3, _pressure_op()(big * 3)
+    with remint.budget("1408KiB", check=True) as run:
+        x = big * 3
+        # An op needs its input and its output beside one tensor of a collective; the other requests need 512 KiB.
+        count = 1 if "op" in request else 2
+        if count == 2:
+            assert remint.evict(x)
+        held = []
+        for k in range(count):
+            held.append(big * k)
+            dist.all_reduce(held[k])
+        timer = threading.Timer(0.1, held.clear)
+        timer.start()
+        made = REQUESTS[request](x)
+        assert not held, "the request did not need the bytes"
+        timer.join()
+        assert torch.equal(x, thrice)
+        if "op" in request:
+            assert torch.equal(made, plus)
+    assert run.peak_bytes <= run.budget_bytes
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_bytes_of_a_collective_that_another_thread_releases_late(ranks, request_):
+    ranks.run(released_late, request=request_)
+
+
+def kept_by_the_program(rank):
+    big = values(rank, rows=2048)[0]  # 512 KiB
+    total = values(0, rows=2048)[0] + values(1, rows=2048)[0]
+    totals = [total * 2, total * 3]
+    with remint.budget("1408KiB"):
+        kept = [big * 2, big * 3]
+        for t in kept:
+            dist.all_reduce(t)
+        for _ in range(3):
+            with pytest.raises(remint.BudgetError, match="collectives"):
+                torch.full((2048, SIDE), 1.0)
+        assert all(torch.equal(a, b) for a, b in zip(kept, totals, strict=True))
+        del kept, t
+        torch.full((2048, SIDE), 1.0)
+
+
+def test_bytes_of_a_collective_that_the_program_keeps(ranks):
+    ranks.run(kept_by_the_program)
 
 
 def objects(rank):

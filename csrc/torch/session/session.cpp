@@ -135,6 +135,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
       call_.run(call, op, stack);
       ran = true;
     } catch (const OutOfMemory& error) {
+      if (apply_late_releases()) continue;
       if (!state_.options.spill || !spill_resident(state_, error.at_once)) fail(error);
     }
   }
@@ -175,8 +176,12 @@ void Session::run_nested(const KernelCall& call, const Operator& op, torch::jit:
       before_write(storage);
     });
   }
-  if (op.collective) note_collective();
+  if (op.collective) {
+    note_collective();
+    note_in_collective(*stack, first);
+  }
   call(stack);
+  if (op.collective) note_in_collective(*stack, first);
 }
 
 // A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
@@ -193,7 +198,24 @@ void Session::run_collective(const KernelCall& call, const Operator& op, torch::
     });
   }
   note_collective();
+  note_in_collective(*stack, first);
   call(stack);
+  note_in_collective(*stack, first);
+}
+
+// Its threads have these tensors as well, for a moment longer than it takes.
+void Session::note_in_collective(const torch::jit::Stack& stack, std::size_t first) {
+  const Lock lock(mutex_);
+  if (closed_) return;
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || storage->nbytes() == 0) return;
+      if (state_.owned->find(storage) != nullptr || state_.owned->is_raw(*storage)) {
+        pending_.note_collective(storage);
+      }
+    });
+  }
 }
 
 // The gradient of a leaf stays: its inputs are dropped right after, so to recompute it would take the whole
@@ -236,18 +258,17 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   const auto size = static_cast<Bytes>(nbytes);
   const bool running = state_.busy;
   BlockId block = kNone;
-  try {
-    if (running) {
-      block = state_.engine->allocate(size);
-    } else {
-      apply_pending();
+  if (!running) apply_pending();
+  while (block == kNone) {
+    try {
       const Busy busy(state_.busy);
-      block = state_.engine->allocate_raw(size);
+      block = running ? state_.engine->allocate(size) : state_.engine->allocate_raw(size);
+    } catch (const OutOfMemory& error) {
+      if (state_.replaying || (running && !state_.last_try)) throw;
+      if (apply_late_releases()) continue;
+      if (state_.options.spill) return spill(state_, nbytes);
+      fail(error);
     }
-  } catch (const OutOfMemory& error) {
-    if (state_.replaying || (running && !state_.last_try)) throw;
-    if (state_.options.spill) return spill(state_, nbytes);
-    fail(error);
   }
   const Bytes offset = state_.arena->block(block).address;
   state_.owned->add_raw(offset, {block, size, running, running ? 0 : state_.next_number++});
@@ -307,16 +328,33 @@ void Session::apply_pending() {
   state_.forget_dropped();
 }
 
+// Memory ran out: applies what other threads released, or are just about to. True: it is worth another try.
+bool Session::apply_late_releases() {
+  // A replay may be in the middle of recipes that a release drops. Where a release can pin (banishing), it
+  // has to wait until the kernel is done, as all pins.
+  if (state_.replaying) return false;
+  if (state_.in_kernel && state_.options.engine.deallocation != Deallocation::kEager) return false;
+  // What spills is slow, but no error: it is not worth waiting for.
+  if (!(state_.options.spill ? pending_.any() : pending_.wait())) return false;
+  const Busy busy(state_.busy);
+  apply_pending();
+  return true;
+}
+
 // ── One tensor ──
 
-// Has the engine do something outside of an op, or in the middle of one that runs in this thread.
+// Has the engine do something outside of an op, or in the middle of one that runs in this thread. It is done
+// again after a failure for want of memory, if other threads released some.
 template <typename Act>
 void Session::work(Act&& act) {
-  try {
-    const Busy busy(state_.busy);
-    act();
-  } catch (const OutOfMemory& error) {
-    fail(error);
+  for (bool done = false; !done;) {
+    try {
+      const Busy busy(state_.busy);
+      act();
+      done = true;
+    } catch (const OutOfMemory& error) {
+      if (!apply_late_releases()) fail(error);
+    }
   }
   state_.forget_dropped();
 }
@@ -346,7 +384,7 @@ bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
     return true;
   }
   work([&] {
-    if (raw) owned = state_.owned->adopt_raw(storage);
+    if (owned == nullptr) owned = state_.owned->adopt_raw(storage);
     state_.pin(owned, reason);
   });
   return true;
@@ -419,10 +457,15 @@ void Session::close() {
   std::exception_ptr failure;
   {
     const Busy busy(state_.busy);
-    try {
-      materialize_all(state_);
-    } catch (...) {
-      failure = std::current_exception();
+    for (bool done = false; !done && !failure;) {
+      try {
+        materialize_all(state_);
+        done = true;
+      } catch (const OutOfMemory&) {
+        if (!apply_late_releases()) failure = std::current_exception();
+      } catch (...) {
+        failure = std::current_exception();
+      }
     }
     state_.forget_dropped();
     final_ = figures_of(state_);

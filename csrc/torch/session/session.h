@@ -92,7 +92,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   void run_nested(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void run_collective(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason);
+  void note_in_collective(const torch::jit::Stack& stack, std::size_t first);
   void apply_pending();
+  bool apply_late_releases();
   void note_pass();
   template <typename Act>
   void work(Act&& act);
