@@ -14,45 +14,14 @@
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 #include "torch/session/spill.h"
+#include "torch/session/unrecorded_calls.h"
 
 namespace remint {
 namespace {
 
 using Lock = std::unique_lock<SessionMutex>;
 
-// Says that the engine is at work.
-class Busy {
- public:
-  explicit Busy(bool& busy) : busy_(busy), before_(std::exchange(busy, true)) {}
-  ~Busy() { busy_ = before_; }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-
- private:
-  bool& busy_;
-  const bool before_;
-};
-
 }  // namespace
-
-void owned_deleter(void* context) {
-  auto* owned = static_cast<OwnedStorage*>(context);
-  // The session must outlive the call, of which its last reference may be a part.
-  const std::shared_ptr<Session> session = owned->session;
-  session->died(owned);
-}
-
-bool free_in_arena(void* address) {
-  if (std::shared_ptr<Session> session = Regions::session_of(address)) {
-    session->free(address);
-    return true;
-  }
-  return Regions::free_survivor(address);
-}
-
-void raw_deleter(void* address) {
-  if (address != nullptr) free_in_arena(address);
-}
 
 // ── Opening ──
 
@@ -63,18 +32,7 @@ Session::Session(const SessionOptions& options, Backend& backend)
   state_.region = std::make_shared<Region>(backend, arena->budget());
   state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
   state_.engine->note_dropped(&state_.dropped);
-  if (options.events) state_.engine->add_observer((events_ = std::make_unique<DecisionLog>()).get());
-  if (options.timeline) state_.engine->add_observer((timeline_ = std::make_unique<Timeline>()).get());
-  if (options.blocks) {
-    state_.engine->add_observer((blocks_ = std::make_unique<BlockLog>()).get());
-    state_.block_makers.enable();
-  }
-  if (options.record) {
-    recorder_ = std::make_unique<Recorder>();
-    state_.engine->add_observer(recorder_.get());
-    state_.observer = recorder_.get();
-  }
-  if (options.source_lines) source_lines_ = std::make_unique<SourceLines>();
+  logs_.open(state_);
 }
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend) {
@@ -90,7 +48,7 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
 
 void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
   if (state_.in_kernel && mutex_.is_mine()) {
-    run_nested(call, op, stack);
+    run_nested(*this, state_, call_, call, op, stack);
     return;
   }
   if (op.view) {
@@ -103,11 +61,11 @@ void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack*
   Visit visit;
   if (Regions::num_open_sessions() > 1) visit.keep(op, *stack, this);
   if (op.collective) {
-    run_collective(call, op, stack);
+    run_collective(*this, call, op, stack);
     return;
   }
   // Before the lock: finding the line needs the GIL.
-  const std::uint32_t source = source_lines_ != nullptr ? source_lines_->current() : kNone;
+  const std::uint32_t source = logs_.current_line();
   Lock lock(mutex_);
   if (state_.busy || closed_) {
     lock.unlock();
@@ -122,7 +80,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   const Nanoseconds entered = state_.backend.now();
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   apply_pending();
-  note_pass();
+  logs_.note_pass(state_);
   const std::size_t first = stack->size() - op.writes.size();
   const Busy busy(state_.busy);
   state_.current = &op;
@@ -150,60 +108,6 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
                   (state_.replayed + state_.engine->statistics().searching - elsewhere);
 }
 
-// A call that the kernel of a custom op makes. It is part of that op: nothing is recorded. But a tensor of
-// the budget that is not among the op's arguments must be there, and makes the op one that cannot be
-// repeated.
-void Session::run_nested(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  Visit visit;
-  const std::size_t first = stack->size() - op.writes.size();
-  for (std::size_t a = 0; !op.view && a < op.writes.size(); ++a) {
-    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
-      c10::StorageImpl* storage = storage_of(tensor);
-      if (storage == nullptr || storage->nbytes() == 0 || !is_tagged(tensor) || call_.touches(storage))
-        return;
-      OwnedStorage* owned = state_.owned->find(storage);
-      if (owned == nullptr && state_.owned->is_raw(*storage)) return;  // the kernel made it
-      call_.note_hidden_input();
-      if (op.writes[a] == Operator::Write::kNo) {
-        visit.read(tensor);
-        return;
-      }
-      TORCH_CHECK(owned == nullptr || state_.storage_of(owned->value).pinned,
-                  "remint: ", state_.current->name,
-                  " writes a tensor that is not among its arguments, so remint cannot keep what was computed "
-                  "from it. "
-                  "Make it an argument and declare it in mutates_args.");
-      before_write(storage);
-    });
-  }
-  if (op.collective) {
-    note_collective();
-    note_in_collective(*stack, first);
-  }
-  call(stack);
-  if (op.collective) note_in_collective(*stack, first);
-}
-
-// A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
-// the lock. It is never run again, so it is not recorded: its arguments are pinned, and its results are raw
-// memory.
-void Session::run_collective(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  const std::size_t first = stack->size() - op.writes.size();
-  for (std::size_t a = 0; a < op.writes.size(); ++a) {
-    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
-      c10::StorageImpl* storage = storage_of(tensor);
-      if (storage == nullptr || storage->nbytes() == 0) return;
-      if (op.writes[a] != Operator::Write::kNo) before_write(storage);
-      pin(storage, PinReason::kAddressKnown);
-    });
-  }
-  note_collective();
-  note_in_collective(*stack, first);
-  call(stack);
-  note_in_collective(*stack, first);
-}
-
-// Its threads have these tensors as well, for a moment longer than it takes.
 void Session::note_in_collective(const torch::jit::Stack& stack, std::size_t first) {
   const Lock lock(mutex_);
   if (closed_) return;
@@ -230,17 +134,6 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
       if (owned != nullptr) work([&] { state_.pin(owned, reason); });
     });
   }
-}
-
-// Notes where a backward pass begins and ends.
-void Session::note_pass() {
-  if (blocks_ == nullptr && recorder_ == nullptr) return;
-  const bool backward = is_in_backward();
-  if (backward == backward_) return;
-  backward_ = backward;
-  const std::uint64_t mark = backward ? 0 : 1;
-  state_.engine->mark(mark);
-  state_.observer->mark(kMarks[mark]);
 }
 
 // ── Memory ──
@@ -452,8 +345,7 @@ void Session::close() {
   if (closed_) return;
   apply_pending();
   // What is pinned from here on is no decision of the program's.
-  if (recorder_ != nullptr) state_.engine->remove_observer(recorder_.get());
-  state_.observer = &state_.no_observer;
+  logs_.end_recording(state_);
   std::exception_ptr failure;
   {
     const Busy busy(state_.busy);
@@ -516,18 +408,17 @@ std::vector<Rematerializations::Row> Session::rematerializations() {
 
 std::vector<Timeline::Sample> Session::timeline() {
   const Lock lock(mutex_);
-  return timeline_ == nullptr ? std::vector<Timeline::Sample>() : timeline_->samples();
+  return logs_.timeline();
 }
 
 std::vector<DecisionLog::Event> Session::events() {
   const Lock lock(mutex_);
-  return events_ == nullptr ? std::vector<DecisionLog::Event>() : events_->events();
+  return logs_.events();
 }
 
-Session::Blocks Session::blocks() {
+Logs::Blocks Session::blocks() {
   const Lock lock(mutex_);
-  if (blocks_ == nullptr) return {};
-  return {blocks_->events(), state_.block_makers.makers()};
+  return logs_.blocks(state_);
 }
 
 void Session::set_costs(std::vector<GivenCosts::Given> costs) {
