@@ -10,10 +10,6 @@ PARALLEL := -n auto --maxprocesses 8
 BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
-SANITIZED := build/sanitized
-# Python itself leaks by design; the preloaded runtime must come first.
-ON_SANITIZED := ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED) \
-  LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" $(BIN)/python
 
 .PHONY: setup build demo quick test test-everything check format bench asan tsan clean
 

@@ -1,4 +1,4 @@
-// What the core throws. Both are results of a run, not bugs: they leave no lock behind and memory consistent.
+// What the core throws. All are results of a run, not bugs: they leave no lock behind and memory consistent.
 #pragma once
 
 #include <stdexcept>
@@ -19,6 +19,19 @@ class OutOfMemory : public std::runtime_error {
         at_once(requested + running) {}
   Bytes requested;
   Bytes at_once;  // with what the same op had been given before
+
+ protected:
+  OutOfMemory(const char* what, Bytes requested, Bytes at_once)
+      : std::runtime_error(what), requested(requested), at_once(at_once) {}
+};
+
+// A replay would go on for ever: each value that it makes resident evicts another one that it needs.
+// `requested` is the last request that did not fit. `at_once` is what the op that waits for the replay needs
+// of inputs that are not pinned.
+class ReplayInCircles : public OutOfMemory {
+ public:
+  ReplayInCircles(Bytes requested, Bytes inputs)
+      : OutOfMemory("the values that a rematerialization needs evict each other", requested, inputs) {}
 };
 
 // More time went into rematerialization than the caller allows.

@@ -111,6 +111,30 @@ class PySimulation {
     });
   }
 
+  // Each may be None.
+  void set_op_hooks(py::object ready, py::object undo, py::object failed) {
+    auto hook = [](py::object function) -> std::function<py::object(std::size_t)> {
+      return [function = std::move(function)](std::size_t event) { return function(event); };
+    };
+    Simulation::OpHooks hooks;
+    if (!ready.is_none()) {
+      hooks.ready = [call = hook(ready)](std::size_t event) {
+        py::gil_scoped_acquire gil;
+        call(event);
+      };
+    }
+    auto says = [&](py::object function) -> std::function<bool(std::size_t)> {
+      if (function.is_none()) return {};
+      return [call = hook(function)](std::size_t event) {
+        py::gil_scoped_acquire gil;
+        return call(event).cast<bool>();
+      };
+    };
+    hooks.undo = says(undo);
+    hooks.failed = says(failed);
+    simulation_.set_op_hooks(std::move(hooks));
+  }
+
   py::dict statistics() {
     Engine& engine = simulation_.engine();
     const Statistics& s = engine.statistics();
@@ -272,6 +296,8 @@ void bind_simulation(py::module_& module) {
       .def("lock_for_read", &PySimulation::lock_for_read, py::arg("tensor"))
       .def("unlock_for_read", &PySimulation::unlock_for_read, py::arg("value"))
       .def("set_kernel_hook", &PySimulation::set_kernel_hook, py::arg("hook"))
+      .def("set_op_hooks", &PySimulation::set_op_hooks, py::arg("ready") = py::none(),
+           py::arg("undo") = py::none(), py::arg("failed") = py::none())
       .def("statistics", &PySimulation::statistics)
       .def("decisions", &PySimulation::decisions)
       .def("timeline", &PySimulation::timeline)

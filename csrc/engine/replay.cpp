@@ -1,6 +1,7 @@
 #include "engine/replay.h"
 
 #include <stdexcept>
+#include <unordered_set>
 
 #include "base/errors.h"
 
@@ -47,13 +48,25 @@ void Replay::drive(const Frame& first) {
       frames_.pop_back();
       if (state_.statistics.rematerialized > state_.settings.max_rematerialized) throw Thrash();
       if (!state_.settings.reference && state_.statistics.num_rematerializations > limit) {
-        throw OutOfMemory(last_refused_, 0, state_.memory->used(), state_.memory->budget());
+        throw ReplayInCircles(last_refused_, unpinned_inputs(first));
       }
     }
   } catch (...) {
     unwind(base);
     throw;
   }
+}
+
+// Bytes that must be resident at once for the frame, pinned ones apart.
+Bytes Replay::unpinned_inputs(const Frame& frame) const {
+  std::unordered_set<StorageId> seen;
+  Bytes nbytes = 0;
+  for (std::size_t i = 0; i < num_inputs(frame); ++i) {
+    const StorageId id = state_.records.value(input(frame, i)).storage;
+    const Storage& s = state_.records.storage(id);
+    if (!s.pinned && seen.insert(id).second) nbytes += state_.memory->footprint(s.nbytes);
+  }
+  return nbytes;
 }
 
 // Locks the inputs that are defined. They are all accessed now, before anything is made for them.

@@ -46,6 +46,7 @@ class Replay {
     return frame.op == kNone ? frame.acquired->size() : state_.records.op(frame.op).inputs.size();
   }
 
+  Bytes unpinned_inputs(const Frame& frame) const;
   void drive(const Frame& first);
   void enter(Frame& frame);
   bool wait_for_input(Frame& frame);

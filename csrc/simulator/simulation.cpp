@@ -1,5 +1,6 @@
 #include "simulator/simulation.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace remint {
@@ -117,6 +118,25 @@ class Simulation::SimulatedOp final : public ProgramOp {
     simulation_.request_memory(event_, false, simulation_.blocks_);
   }
 
+  void ready(OpDescription&) override {
+    if (simulation_.op_hooks_.ready) simulation_.op_hooks_.ready(event_);
+  }
+
+  bool undo() override { return !simulation_.op_hooks_.undo || simulation_.op_hooks_.undo(event_); }
+
+  // What the kernel made is lost; what it wrote in place is as it left it.
+  bool failed(OpDescription& description, std::vector<BlockId>& blocks) override {
+    if (!simulation_.op_hooks_.failed || !simulation_.op_hooks_.failed(event_)) return false;
+    std::vector<Output>& outputs = description.outputs;
+    outputs.erase(
+        std::remove_if(outputs.begin(), outputs.end(),
+                       [](const Output& o) { return o.takes_over == kNone && o.replaces == kNone; }),
+        outputs.end());
+    for (Output& output : outputs) output.once = true;
+    blocks.assign(outputs.size(), kNone);
+    return !outputs.empty();
+  }
+
   void describe_result(OpDescription&, std::vector<BlockId>& blocks) override {
     const TraceColumns& trace = *simulation_.trace_;
     const std::int64_t first = trace.out_offsets[event_];
@@ -190,7 +210,12 @@ void Simulation::run_op(std::size_t event) {
   const TraceColumns& trace = *trace_;
   const std::int64_t first_arg = trace.arg_offsets[event];
   SimulatedOp op(*this, event);
-  engine_.run(op, description_, outputs_);
+  try {
+    engine_.run(op, description_, outputs_);
+  } catch (...) {
+    if (!outputs_.empty()) rename_written(event);
+    throw;
+  }
   for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
     const std::size_t k = static_cast<std::size_t>(t - trace.out_offsets[event]);
     const std::int32_t alias = trace.aliases[t];
@@ -206,6 +231,19 @@ void Simulation::run_op(std::size_t event) {
         handles_[handle] = {outputs_[k], handles_[handle].version + 1};
       tensors_.push_back({handle, handles_[handle].version, outputs_[k], kNone});
     }
+  }
+}
+
+// The op failed after it wrote in place: all names of the bytes mean what is there now.
+void Simulation::rename_written(std::size_t event) {
+  const TraceColumns& trace = *trace_;
+  std::size_t k = 0;
+  for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
+    if (trace.aliases[t] < 0) continue;
+    Handle& handle = handles_[tensors_[trace.args[trace.arg_offsets[event] + trace.aliases[t]]].handle];
+    handle = {outputs_[k++], handle.version + 1};
+    // The tensor that the op would have made has no name.
+    engine_.release(handle.value);
   }
 }
 

@@ -37,6 +37,16 @@ class Simulation final : private Device {
   // requests of the engine there, as a custom op does that calls .numpy() on a tensor.
   void set_kernel_hook(std::function<void(std::size_t event)> hook) { kernel_hook_ = std::move(hook); }
 
+  // What an op of the program does beside its kernel, for tests of the op driver: each is called with the
+  // number of the event, and an empty one does nothing. See ProgramOp.
+  struct OpHooks {
+    std::function<void(std::size_t event)> ready;  // may throw
+    std::function<bool(std::size_t event)> undo;   // false: what a try left behind cannot be undone
+    std::function<bool(std::size_t event)>
+        failed;  // true: the kernel threw and wrote what it writes in place
+  };
+  void set_op_hooks(OpHooks hooks) { op_hooks_ = std::move(hooks); }
+
  private:
   // What the program calls one storage, whatever value it has at the time.
   struct Handle {
@@ -57,6 +67,7 @@ class Simulation final : private Device {
   void add_constant(std::int32_t tensor);
   void release(std::int32_t tensor);
   void run_op(std::size_t event);
+  void rename_written(std::size_t event);
   void request_memory(std::size_t event, bool again, std::vector<BlockId>& blocks);
   void run(const Op& op, std::vector<BlockId>& blocks) override { request_memory(op.tag, true, blocks); }
 
@@ -66,6 +77,7 @@ class Simulation final : private Device {
   std::vector<Handle> handles_;
   std::vector<Tensor> tensors_;
   std::function<void(std::size_t event)> kernel_hook_;
+  OpHooks op_hooks_;
   // Of the op at hand; members, so that their memory is used again.
   OpDescription description_;
   std::vector<ValueId> outputs_;

@@ -7,62 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
 
 import pytest
 
 import remint
 from remint import _core
-from remint.trace import TraceBuilder
 from remint.trace.events import CONSTANT, RELEASE
 from tests.support.event_checker import EventChecker
+from tests.support.op_by_op import Driver
 from tests.support.random_programs import random_program
 
 pytestmark = pytest.mark.core
 
 POLICIES = remint.policy_names("arena")
-
-
-class Driver:
-    """A simulation on the arena that grows op by op, with what a kernel does inside given per op."""
-
-    def __init__(self, budget: int, **options: object) -> None:
-        self.builder = TraceBuilder()
-        self.simulation = _core.Simulation(
-            budget=budget, arena=True, ghosts=True, events=True, **{"policy": "lru", "check": True, **options}
-        )
-        self.inside: Callable[[], None] | None = None
-        self.calls = 0
-        self.simulation.set_kernel_hook(self._hook)
-
-    def _hook(self, event: int) -> None:
-        self.calls += 1
-        if self.inside is not None:
-            inside, self.inside = self.inside, None
-            inside()
-
-    def call(self, args: list[int], sizes: list[int], inside: Callable[[], None] | None = None) -> list[int]:
-        self.inside = inside
-        made = list(self.builder.call("op", args, sizes, 1e-6))
-        self.advance()
-        return made
-
-    def mutate(self, args: list[int], written: list[int], inside: Callable[[], None] | None = None) -> list[int]:
-        self.inside = inside
-        made = list(self.builder.mutate("op_", args, written, 1e-6))
-        self.advance()
-        return made
-
-    def release(self, tensor: int) -> None:
-        self.builder.release(tensor)
-        self.advance()
-
-    def advance(self) -> None:
-        assert self.simulation.advance(self.builder.build(), finish=False) == "ok"
-        self.simulation.check()
-
-    def evictions(self) -> list[str]:
-        return [event for event in self.simulation.decisions().split(";") if event.startswith("E")]
 
 
 def test_a_pin_inside_of_a_kernel_leaves_no_lock() -> None:
@@ -230,6 +187,25 @@ def test_a_replay_of_an_in_place_op_leaves_bytes_that_are_read_alone() -> None:
     driver.call([y], [64])
     assert driver.simulation.is_resident(a)
     assert driver.simulation.is_resident(y)
+    driver.simulation.unlock_for_read(lock)
+    driver.simulation.check()
+
+
+def test_a_replay_of_an_in_place_op_under_a_read_lock_works_on_a_copy() -> None:
+    """A lock keeps the value it was taken on, too: the replay of the op that wrote it must not take its bytes over."""
+    driver = Driver(64 * 8)
+    (x,) = driver.call([], [64])
+    (before,) = driver.call([x], [64])
+    lock = driver.simulation.lock_for_read(x)
+    (y,) = driver.mutate([x], [0])
+    (between,) = driver.call([y], [64])
+    driver.mutate([y], [0])
+    for tensor in (before, between):
+        assert driver.simulation.evict(tensor)
+    driver.simulation.materialize(between)  # makes x, runs the write again, and then its own op
+    made = driver.simulation.statistics()["num_rematerializations"]
+    driver.simulation.materialize(before)
+    assert driver.simulation.statistics()["num_rematerializations"] == made + 1, "x was no longer there"
     driver.simulation.unlock_for_read(lock)
     driver.simulation.check()
 

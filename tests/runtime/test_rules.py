@@ -193,6 +193,22 @@ def test_an_exception_leaves_nothing_behind():
         assert torch.cat([torch.randn(50_000) for _ in range(20)]).shape == (1_000_000,)
 
 
+def test_the_error_of_a_replay_in_circles_says_so():
+    """`equal` needs three tensors at once to recompute its first argument beside the second; the budget holds two."""
+    source = torch.ones(128, 1024)  # 512 KiB
+    with remint.budget("1408KiB", check=True) as run:
+        x = source * 3
+        y = x + 1
+        with pytest.raises(remint.BudgetError, match=r"push each other out of memory.*larger budget") as caught:
+            torch.equal(y, source * 3 + 1)
+        assert "try 1.9 MiB" in str(caught.value)
+        assert y.sum().item() == 4 * source.numel()
+    assert run.peak_bytes <= run.budget_bytes
+    with remint.budget("1.9MiB"):
+        y = source * 3 + 1
+        assert torch.equal(y, source * 3 + 1)
+
+
 def test_spilling_goes_on_where_raising_stops():
     x = torch.randn(1000, 1000)
     with pytest.warns(UserWarning, match="ordinary memory"), remint.budget("2MiB", overflow="spill") as run:

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.support.isolated import LATE, Worker
 
 RANKS = 2
+SIDE = 64
 # A rank that waits for the other one says so itself, before the limit of the test.
 TIMEOUT = timedelta(seconds=20)
 
@@ -30,6 +32,11 @@ def _connect(rank: int, store: str) -> None:
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=TIMEOUT)
+
+
+def values(rank: int, count: int = 1, rows: int = SIDE) -> list[torch.Tensor]:
+    """Whole numbers that differ between ranks and tensors."""
+    return [torch.arange(rows * SIDE, dtype=torch.float32).reshape(rows, SIDE) * (rank + 2) + k for k in range(count)]
 
 
 class Ranks:

@@ -117,7 +117,7 @@ class PySession {
 
   // What became of every block, as columns; the first number, the name and the source of every maker; marks.
   py::tuple block_log() {
-    const Session::Blocks log = without_gil([&] { return session_->blocks(); });
+    const Logs::Blocks log = without_gil([&] { return session_->blocks(); });
     std::vector<std::uint64_t> firsts;
     std::vector<std::pair<std::string, std::string>> makers;
     for (const BlockMakers::Maker& maker : log.makers) {
@@ -126,7 +126,7 @@ class PySession {
                           maker.source == kNone ? "" : session_->source_lines()->place(maker.source).text());
     }
     return py::make_tuple(block_columns(log.events), array_of(firsts), makers,
-                          std::vector<std::string>(std::begin(Session::kMarks), std::end(Session::kMarks)));
+                          std::vector<std::string>(std::begin(Logs::kMarks), std::end(Logs::kMarks)));
   }
 
   // The columns of what was recorded, by the names of those of a trace.

@@ -50,24 +50,38 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
   for (const auto& [offset, raw] : state.owned->raw()) {
     if (raw.running) running += raw.nbytes;
   }
+  const bool in_circles = dynamic_cast<const ReplayInCircles*>(&error) != nullptr;
   const Bytes budget = state.options.budget;
-  const Bytes at_once = locked + running + error.requested;
+  const Bytes waiting = in_circles ? std::max(error.at_once, error.requested) : error.requested;
+  const Bytes at_once = locked + running + waiting;
   const Bytes needed = pinned_bytes + at_once;
   state.failed_need = std::max(state.failed_need, needed);
   // What cannot move splits the arena, so a budget of the sum alone may not do.
   const Bytes enough = needed <= budget ? budget + error.requested : needed;
   std::string message = format_bytes(budget) + " cannot hold " +
                         (state.current != nullptr ? state.current->name : "an allocation between ops") +
-                        ", which needs " + format_bytes(at_once) + " at once: it asked for " +
-                        format_bytes(error.requested) + ", beside " + format_bytes(locked) +
-                        " of its inputs and " + format_bytes(running) +
-                        " it had already (pinned: " + format_bytes(pinned_bytes);
+                        ", which needs " + format_bytes(at_once) + " at once: ";
+  if (in_circles) {
+    message +=
+        "recomputing its inputs takes values that push each other out of memory, again and again. The last "
+        "request that did not fit was " +
+        format_bytes(error.requested);
+  } else {
+    message += "it asked for " + format_bytes(error.requested) + ", beside " + format_bytes(locked) +
+               " of its inputs and " + format_bytes(running) + " it had already";
+  }
+  message += " (pinned: " + format_bytes(pinned_bytes);
   for (std::size_t i = 0; i < pinned.size() && i < 4; ++i) {
     message += (i == 0 ? ", of which " : "; ") + format_bytes(pinned[i].second) + " " + pinned[i].first;
   }
   message += "; " + format_bytes(budget - state.engine->memory().used()) + " are free, " +
-             format_bytes(state.arena->largest_free()) + " of them in one piece";
-  message += "). The smallest budget to get past this op is about " + format_bytes(enough) + ".";
+             format_bytes(state.arena->largest_free()) + " of them in one piece). ";
+  if (in_circles && needed <= budget) {
+    message +=
+        "Use a larger budget. The smallest one that works is not known; try " + format_bytes(enough) + ".";
+  } else {
+    message += "The smallest budget to get past this op is about " + format_bytes(enough) + ".";
+  }
   raise_budget_error(message, needed);
 }
 

@@ -14,45 +14,14 @@
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 #include "torch/session/spill.h"
+#include "torch/session/unrecorded_calls.h"
 
 namespace remint {
 namespace {
 
 using Lock = std::unique_lock<SessionMutex>;
 
-// Says that the engine is at work.
-class Busy {
- public:
-  explicit Busy(bool& busy) : busy_(busy), before_(std::exchange(busy, true)) {}
-  ~Busy() { busy_ = before_; }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-
- private:
-  bool& busy_;
-  const bool before_;
-};
-
 }  // namespace
-
-void owned_deleter(void* context) {
-  auto* owned = static_cast<OwnedStorage*>(context);
-  // The session must outlive the call, of which its last reference may be a part.
-  const std::shared_ptr<Session> session = owned->session;
-  session->died(owned);
-}
-
-bool free_in_arena(void* address) {
-  if (std::shared_ptr<Session> session = Regions::session_of(address)) {
-    session->free(address);
-    return true;
-  }
-  return Regions::free_survivor(address);
-}
-
-void raw_deleter(void* address) {
-  if (address != nullptr) free_in_arena(address);
-}
 
 // ── Opening ──
 
@@ -63,18 +32,7 @@ Session::Session(const SessionOptions& options, Backend& backend)
   state_.region = std::make_shared<Region>(backend, arena->budget());
   state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
   state_.engine->note_dropped(&state_.dropped);
-  if (options.events) state_.engine->add_observer((events_ = std::make_unique<DecisionLog>()).get());
-  if (options.timeline) state_.engine->add_observer((timeline_ = std::make_unique<Timeline>()).get());
-  if (options.blocks) {
-    state_.engine->add_observer((blocks_ = std::make_unique<BlockLog>()).get());
-    state_.block_makers.enable();
-  }
-  if (options.record) {
-    recorder_ = std::make_unique<Recorder>();
-    state_.engine->add_observer(recorder_.get());
-    state_.observer = recorder_.get();
-  }
-  if (options.source_lines) source_lines_ = std::make_unique<SourceLines>();
+  logs_.open(state_);
 }
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend) {
@@ -90,7 +48,7 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
 
 void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
   if (state_.in_kernel && mutex_.is_mine()) {
-    run_nested(call, op, stack);
+    run_nested(*this, state_, call_, call, op, stack);
     return;
   }
   if (op.view) {
@@ -103,11 +61,11 @@ void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack*
   Visit visit;
   if (Regions::num_open_sessions() > 1) visit.keep(op, *stack, this);
   if (op.collective) {
-    run_collective(call, op, stack);
+    run_collective(*this, call, op, stack);
     return;
   }
   // Before the lock: finding the line needs the GIL.
-  const std::uint32_t source = source_lines_ != nullptr ? source_lines_->current() : kNone;
+  const std::uint32_t source = logs_.current_line();
   Lock lock(mutex_);
   if (state_.busy || closed_) {
     lock.unlock();
@@ -122,7 +80,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   const Nanoseconds entered = state_.backend.now();
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   apply_pending();
-  note_pass();
+  logs_.note_pass(state_);
   const std::size_t first = stack->size() - op.writes.size();
   const Busy busy(state_.busy);
   state_.current = &op;
@@ -135,6 +93,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
       call_.run(call, op, stack);
       ran = true;
     } catch (const OutOfMemory& error) {
+      if (apply_late_releases()) continue;
       if (!state_.options.spill || !spill_resident(state_, error.at_once)) fail(error);
     }
   }
@@ -149,51 +108,18 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
                   (state_.replayed + state_.engine->statistics().searching - elsewhere);
 }
 
-// A call that the kernel of a custom op makes. It is part of that op: nothing is recorded. But a tensor of
-// the budget that is not among the op's arguments must be there, and makes the op one that cannot be
-// repeated.
-void Session::run_nested(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  Visit visit;
-  const std::size_t first = stack->size() - op.writes.size();
-  for (std::size_t a = 0; !op.view && a < op.writes.size(); ++a) {
-    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
-      c10::StorageImpl* storage = storage_of(tensor);
-      if (storage == nullptr || storage->nbytes() == 0 || !is_tagged(tensor) || call_.touches(storage))
-        return;
-      OwnedStorage* owned = state_.owned->find(storage);
-      if (owned == nullptr && state_.owned->is_raw(*storage)) return;  // the kernel made it
-      call_.note_hidden_input();
-      if (op.writes[a] == Operator::Write::kNo) {
-        visit.read(tensor);
-        return;
-      }
-      TORCH_CHECK(owned == nullptr || state_.storage_of(owned->value).pinned,
-                  "remint: ", state_.current->name,
-                  " writes a tensor that is not among its arguments, so remint cannot keep what was computed "
-                  "from it. "
-                  "Make it an argument and declare it in mutates_args.");
-      before_write(storage);
-    });
-  }
-  if (op.collective) note_collective();
-  call(stack);
-}
-
-// A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
-// the lock. It is never run again, so it is not recorded: its arguments are pinned, and its results are raw
-// memory.
-void Session::run_collective(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  const std::size_t first = stack->size() - op.writes.size();
-  for (std::size_t a = 0; a < op.writes.size(); ++a) {
-    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
+void Session::note_in_collective(const torch::jit::Stack& stack, std::size_t first) {
+  const Lock lock(mutex_);
+  if (closed_) return;
+  for (std::size_t i = first; i < stack.size(); ++i) {
+    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
       c10::StorageImpl* storage = storage_of(tensor);
       if (storage == nullptr || storage->nbytes() == 0) return;
-      if (op.writes[a] != Operator::Write::kNo) before_write(storage);
-      pin(storage, PinReason::kAddressKnown);
+      if (state_.owned->find(storage) != nullptr || state_.owned->is_raw(*storage)) {
+        pending_.note_collective(storage);
+      }
     });
   }
-  note_collective();
-  call(stack);
 }
 
 // The gradient of a leaf stays: its inputs are dropped right after, so to recompute it would take the whole
@@ -208,17 +134,6 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
       if (owned != nullptr) work([&] { state_.pin(owned, reason); });
     });
   }
-}
-
-// Notes where a backward pass begins and ends.
-void Session::note_pass() {
-  if (blocks_ == nullptr && recorder_ == nullptr) return;
-  const bool backward = is_in_backward();
-  if (backward == backward_) return;
-  backward_ = backward;
-  const std::uint64_t mark = backward ? 0 : 1;
-  state_.engine->mark(mark);
-  state_.observer->mark(kMarks[mark]);
 }
 
 // ── Memory ──
@@ -236,18 +151,17 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   const auto size = static_cast<Bytes>(nbytes);
   const bool running = state_.busy;
   BlockId block = kNone;
-  try {
-    if (running) {
-      block = state_.engine->allocate(size);
-    } else {
-      apply_pending();
+  if (!running) apply_pending();
+  while (block == kNone) {
+    try {
       const Busy busy(state_.busy);
-      block = state_.engine->allocate_raw(size);
+      block = running ? state_.engine->allocate(size) : state_.engine->allocate_raw(size);
+    } catch (const OutOfMemory& error) {
+      if (state_.replaying || (running && !state_.last_try)) throw;
+      if (apply_late_releases()) continue;
+      if (state_.options.spill) return spill(state_, nbytes);
+      fail(error);
     }
-  } catch (const OutOfMemory& error) {
-    if (state_.replaying || (running && !state_.last_try)) throw;
-    if (state_.options.spill) return spill(state_, nbytes);
-    fail(error);
   }
   const Bytes offset = state_.arena->block(block).address;
   state_.owned->add_raw(offset, {block, size, running, running ? 0 : state_.next_number++});
@@ -263,9 +177,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
 void Session::free(void* address) {
   Lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
-    std::lock_guard<std::mutex> pending(pending_mutex_);
-    pending_frees_.push_back(address);
-    any_pending_ = true;
+    pending_.add_free(address);
     return;
   }
   if (closed_) {
@@ -289,9 +201,7 @@ void Session::free(void* address) {
 void Session::died(OwnedStorage* owned) {
   Lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || state_.busy) {
-    std::lock_guard<std::mutex> pending(pending_mutex_);
-    pending_deaths_.push_back(owned);
-    any_pending_ = true;
+    pending_.add_death(owned);
     return;
   }
   if (closed_) {
@@ -303,31 +213,41 @@ void Session::died(OwnedStorage* owned) {
 }
 
 void Session::apply_pending() {
-  if (any_pending_) {
-    std::vector<OwnedStorage*> deaths;
-    std::vector<void*> frees;
-    {
-      std::lock_guard<std::mutex> pending(pending_mutex_);
-      deaths.swap(pending_deaths_);
-      frees.swap(pending_frees_);
-      any_pending_ = false;
-    }
-    for (OwnedStorage* owned : deaths) state_.owned->release(owned);
-    for (void* address : frees) free(address);
+  if (pending_.any()) {
+    const PendingReleases::Taken taken = pending_.take();
+    for (OwnedStorage* owned : taken.deaths) state_.owned->release(owned);
+    for (void* address : taken.frees) free(address);
   }
   state_.forget_dropped();
 }
 
+// Memory ran out: applies what other threads released, or are just about to. True: it is worth another try.
+bool Session::apply_late_releases() {
+  // A replay may be in the middle of recipes that a release drops. Where a release can pin (banishing), it
+  // has to wait until the kernel is done, as all pins.
+  if (state_.replaying) return false;
+  if (state_.in_kernel && state_.options.engine.deallocation != Deallocation::kEager) return false;
+  // What spills is slow, but no error: it is not worth waiting for.
+  if (!(state_.options.spill ? pending_.any() : pending_.wait())) return false;
+  const Busy busy(state_.busy);
+  apply_pending();
+  return true;
+}
+
 // ── One tensor ──
 
-// Has the engine do something outside of an op, or in the middle of one that runs in this thread.
+// Has the engine do something outside of an op, or in the middle of one that runs in this thread. It is done
+// again after a failure for want of memory, if other threads released some.
 template <typename Act>
 void Session::work(Act&& act) {
-  try {
-    const Busy busy(state_.busy);
-    act();
-  } catch (const OutOfMemory& error) {
-    fail(error);
+  for (bool done = false; !done;) {
+    try {
+      const Busy busy(state_.busy);
+      act();
+      done = true;
+    } catch (const OutOfMemory& error) {
+      if (!apply_late_releases()) fail(error);
+    }
   }
   state_.forget_dropped();
 }
@@ -357,7 +277,7 @@ bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
     return true;
   }
   work([&] {
-    if (raw) owned = state_.owned->adopt_raw(storage);
+    if (owned == nullptr) owned = state_.owned->adopt_raw(storage);
     state_.pin(owned, reason);
   });
   return true;
@@ -425,15 +345,19 @@ void Session::close() {
   if (closed_) return;
   apply_pending();
   // What is pinned from here on is no decision of the program's.
-  if (recorder_ != nullptr) state_.engine->remove_observer(recorder_.get());
-  state_.observer = &state_.no_observer;
+  logs_.end_recording(state_);
   std::exception_ptr failure;
   {
     const Busy busy(state_.busy);
-    try {
-      materialize_all(state_);
-    } catch (...) {
-      failure = std::current_exception();
+    for (bool done = false; !done && !failure;) {
+      try {
+        materialize_all(state_);
+        done = true;
+      } catch (const OutOfMemory&) {
+        if (!apply_late_releases()) failure = std::current_exception();
+      } catch (...) {
+        failure = std::current_exception();
+      }
     }
     state_.forget_dropped();
     final_ = figures_of(state_);
@@ -445,20 +369,14 @@ void Session::close() {
   state_.arena = nullptr;
   state_.recipes.clear();
   state_.constants->clear();
-  std::vector<OwnedStorage*> deaths;
-  std::vector<void*> frees;
-  {
-    std::lock_guard<std::mutex> pending(pending_mutex_);
-    deaths.swap(pending_deaths_);
-    frees.swap(pending_frees_);
-  }
-  for (OwnedStorage* owned : deaths) delete owned;
-  for (void* address : frees) Regions::free_survivor(address);
+  const PendingReleases::Taken taken = pending_.take();
+  for (OwnedStorage* owned : taken.deaths) delete owned;
+  for (void* address : taken.frees) Regions::free_survivor(address);
   if (failure) std::rethrow_exception(failure);
 }
 
 bool Session::after_fork(bool in_child) {
-  pending_mutex_.unlock();
+  pending_.after_fork();
   if (!in_child || mutex_.free_for_this_thread()) return false;
   mutex_.abandon();
   return true;
@@ -490,18 +408,17 @@ std::vector<Rematerializations::Row> Session::rematerializations() {
 
 std::vector<Timeline::Sample> Session::timeline() {
   const Lock lock(mutex_);
-  return timeline_ == nullptr ? std::vector<Timeline::Sample>() : timeline_->samples();
+  return logs_.timeline();
 }
 
 std::vector<DecisionLog::Event> Session::events() {
   const Lock lock(mutex_);
-  return events_ == nullptr ? std::vector<DecisionLog::Event>() : events_->events();
+  return logs_.events();
 }
 
-Session::Blocks Session::blocks() {
+Logs::Blocks Session::blocks() {
   const Lock lock(mutex_);
-  if (blocks_ == nullptr) return {};
-  return {blocks_->events(), state_.block_makers.makers()};
+  return logs_.blocks(state_);
 }
 
 void Session::set_costs(std::vector<GivenCosts::Given> costs) {

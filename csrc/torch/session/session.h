@@ -6,13 +6,11 @@
 //   pinned, meanwhile
 //
 // One lock guards a session. No thread waits for the lock of a session while it has that of another. A
-// deleter never waits for it, since it may hold the GIL that the owner of the lock waits for: what cannot be
-// done at once is pending until the next op.
+// deleter never waits for it: see pending_releases.h.
 #pragma once
 
 #include <c10/core/Allocator.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,8 +19,9 @@
 
 #include "torch/dispatch/kernel_call.h"
 #include "torch/observe/figures.h"
-#include "torch/observe/recorder.h"
+#include "torch/observe/logs.h"
 #include "torch/session/op_call.h"
+#include "torch/session/pending_releases.h"
 #include "torch/session/session_lock.h"
 #include "torch/session/state.h"
 #include "torch/session/torch_device.h"
@@ -38,7 +37,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool closed() const { return closed_; }
   // Around a fork: no other thread is in the middle of a deleter. In the child, a session that another thread
   // was in the middle of stays as it was: true.
-  void before_fork() { pending_mutex_.lock(); }
+  void before_fork() { pending_.before_fork(); }
   bool after_fork(bool in_child);
 
   // Whether `address` is in its arena.
@@ -59,6 +58,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool pin(c10::StorageImpl* storage, PinReason reason);
   // It is about to be written where no operator is seen. Also for storages outside of the arena.
   bool before_write(const c10::StorageImpl* storage);
+  // A collective was given these tensors: its threads may have them a moment longer than the program.
+  void note_in_collective(const torch::jit::Stack& stack, std::size_t first);
   std::optional<bool> is_resident(const c10::StorageImpl* storage);
   std::optional<bool> evict(const c10::StorageImpl* storage);
   // Makes it resident and keeps it where it is until it is unlocked. kNone if it is not of this session.
@@ -70,17 +71,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::vector<Rematerializations::Row> rematerializations();
   std::vector<Timeline::Sample> timeline();
   std::vector<DecisionLog::Event> events();
-  // What became of every block, and who made the tensors that its tags are the numbers of. The tag of a mark
-  // is its place in `kMarks`.
-  struct Blocks {
-    std::vector<BlockEvent> events;
-    std::vector<BlockMakers::Maker> makers;
-  };
-  static constexpr const char* kMarks[] = {"backward", "end of backward"};
-  Blocks blocks();
+  Logs::Blocks blocks();
   // What was recorded; null if nothing was to be.
-  const Recorder* recorder() const { return recorder_.get(); }
-  const SourceLines* source_lines() const { return source_lines_.get(); }
+  const Recorder* recorder() const { return logs_.recorder(); }
+  const SourceLines* source_lines() const { return logs_.source_lines(); }
   void set_costs(std::vector<GivenCosts::Given> costs);
   void check();
 
@@ -90,11 +84,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   Session(const SessionOptions& options, Backend& backend);
 
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
-  void run_nested(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
-  void run_collective(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason);
   void apply_pending();
-  void note_pass();
+  bool apply_late_releases();
   template <typename Act>
   void work(Act&& act);
   [[noreturn]] void fail(const OutOfMemory& error);
@@ -104,19 +96,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   TorchDevice device_;
   OpCall call_;
   bool closed_ = false;
-  bool backward_ = false;        // the last op was part of a backward pass; only known where it is noted
   Nanoseconds bookkeeping_ = 0;  // around ops of the program, without replays and searches
   Figures final_;
-  std::unique_ptr<DecisionLog> events_;
-  std::unique_ptr<Timeline> timeline_;
-  std::unique_ptr<BlockLog> blocks_;
-  std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<SourceLines> source_lines_;
-
-  std::mutex pending_mutex_;
-  std::atomic<bool> any_pending_{false};
-  std::vector<OwnedStorage*> pending_deaths_;
-  std::vector<void*> pending_frees_;
+  Logs logs_;
+  PendingReleases pending_;
 };
 
 }  // namespace remint

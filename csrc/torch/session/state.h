@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -101,6 +102,19 @@ struct SessionState {
   Records::Dropped forgetting_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone_;
   std::vector<OwnedStorage*> fix_late_;
+};
+
+// Says that the engine is at work.
+class Busy {
+ public:
+  explicit Busy(bool& busy) : busy_(busy), before_(std::exchange(busy, true)) {}
+  ~Busy() { busy_ = before_; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  bool& busy_;
+  const bool before_;
 };
 
 }  // namespace remint

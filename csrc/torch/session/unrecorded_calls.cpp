@@ -1,0 +1,60 @@
+#include "torch/session/unrecorded_calls.h"
+
+#include "torch/dispatch/arguments.h"
+#include "torch/dispatch/tags.h"
+#include "torch/dispatch/threads.h"
+#include "torch/dispatch/visit.h"
+#include "torch/session/op_call.h"
+#include "torch/session/owned_storages.h"
+#include "torch/session/session.h"
+
+namespace remint {
+
+void run_nested(Session& session, SessionState& state, OpCall& outer, const KernelCall& call,
+                const Operator& op, torch::jit::Stack* stack) {
+  Visit visit;
+  const std::size_t first = stack->size() - op.writes.size();
+  for (std::size_t a = 0; !op.view && a < op.writes.size(); ++a) {
+    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || storage->nbytes() == 0 || !is_tagged(tensor) || outer.touches(storage))
+        return;
+      OwnedStorage* owned = state.owned->find(storage);
+      if (owned == nullptr && state.owned->is_raw(*storage)) return;  // the kernel made it
+      outer.note_hidden_input();
+      if (op.writes[a] == Operator::Write::kNo) {
+        visit.read(tensor);
+        return;
+      }
+      TORCH_CHECK(owned == nullptr || state.storage_of(owned->value).pinned, "remint: ", state.current->name,
+                  " writes a tensor that is not among its arguments, so remint cannot keep what was computed "
+                  "from it. "
+                  "Make it an argument and declare it in mutates_args.");
+      session.before_write(storage);
+    });
+  }
+  if (op.collective) {
+    note_collective();
+    session.note_in_collective(*stack, first);
+  }
+  call(stack);
+  if (op.collective) session.note_in_collective(*stack, first);
+}
+
+void run_collective(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  const std::size_t first = stack->size() - op.writes.size();
+  for (std::size_t a = 0; a < op.writes.size(); ++a) {
+    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || storage->nbytes() == 0) return;
+      if (op.writes[a] != Operator::Write::kNo) session.before_write(storage);
+      session.pin(storage, PinReason::kAddressKnown);
+    });
+  }
+  note_collective();
+  session.note_in_collective(*stack, first);
+  call(stack);
+  session.note_in_collective(*stack, first);
+}
+
+}  // namespace remint
