@@ -6,16 +6,28 @@
 
 namespace remint {
 namespace {
+// The penalty of the largest block at first.
+constexpr double kLargestPenalty = 1 << 16;
 // More than all penalties together: nothing is gained by ejecting a fixed block.
 constexpr std::int64_t kFixedPenalty = std::int64_t{1} << 40;
 }  // namespace
 
 EjectionSearch::EjectionSearch(std::vector<PlacedBlock> blocks, std::vector<bool> fixed, std::uint64_t seed)
-    : best_(std::move(blocks)), fixed_(std::move(fixed)), penalty_(best_.size(), 1), random_(seed) {
-  for (std::size_t i = 0; i < best_.size(); ++i) {
-    best_top_ = std::max(best_top_, best_[i].address + best_[i].nbytes);
-    if (fixed_[i]) penalty_[i] = kFixedPenalty;
+    : best_(std::move(blocks)), fixed_(std::move(fixed)), random_(seed) {
+  auto area = [](const PlacedBlock& block) {
+    return static_cast<double>(block.nbytes) * (block.dies - block.born);
+  };
+  double largest = 1;
+  for (const PlacedBlock& block : best_) {
+    best_top_ = std::max(best_top_, block.address + block.nbytes);
+    largest = std::max(largest, area(block));
   }
+  // Large and long-lived blocks are hard to place elsewhere.
+  for (const PlacedBlock& block : best_)
+    hardness_.push_back(1 + static_cast<std::int64_t>(kLargestPenalty * (area(block) / largest)));
+  penalty_ = hardness_;
+  for (std::size_t i = 0; i < best_.size(); ++i)
+    if (fixed_[i]) penalty_[i] = kFixedPenalty;
 }
 
 void EjectionSearch::start(Bytes target) {
@@ -99,7 +111,7 @@ bool EjectionSearch::reach(Bytes target, std::uint64_t max_moves) {
     waiting_.pop_back();
     const std::size_t before = waiting_.size();
     eject_from(best_[id], address);
-    if (waiting_.size() > before) ++penalty_[id];
+    if (waiting_.size() > before) penalty_[id] += hardness_[id];
     insert(id, address);
   }
   best_top_ = 0;
@@ -108,6 +120,17 @@ bool EjectionSearch::reach(Bytes target, std::uint64_t max_moves) {
     best_top_ = std::max(best_top_, each.high);
   }
   return true;
+}
+
+bool EjectionSearch::approach(Bytes target, std::uint64_t max_moves) {
+  const std::uint64_t last = moves_ + max_moves;
+  if (reach(target, (max_moves + 1) / 2)) return true;
+  Bytes missed = target;
+  while (moves_ < last && best_top_ - missed > 1) {
+    const Bytes middle = missed + (best_top_ - missed) / 2;
+    if (!reach(middle, (last - moves_ + 1) / 2)) missed = middle;
+  }
+  return false;
 }
 
 }  // namespace remint

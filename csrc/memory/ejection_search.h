@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "memory/placement.h"
@@ -22,6 +23,8 @@ class EjectionSearch {
   // Starts from the best placement so far. Returns true if every block ends at or below `target`; then that
   // placement is the best one. No fixed block may end above `target`.
   bool reach(Bytes target, std::uint64_t max_moves);
+  // The same; if it fails, it also tries targets between `target` and the best top.
+  bool approach(Bytes target, std::uint64_t max_moves);
 
   const std::vector<PlacedBlock>& best() const { return best_; }
   Bytes best_top() const { return best_top_; }
@@ -44,7 +47,8 @@ class EjectionSearch {
   std::vector<PlacedBlock> best_;
   Bytes best_top_ = 0;
   const std::vector<bool> fixed_;
-  std::vector<std::int64_t> penalty_;  // what it costs to eject a block
+  std::vector<std::int64_t> hardness_;  // by size and lifetime
+  std::vector<std::int64_t> penalty_;   // what it costs to eject a block: grows by its hardness
   std::mt19937_64 random_;
   std::uint64_t moves_ = 0;
 

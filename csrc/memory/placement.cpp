@@ -10,11 +10,16 @@
 
 #include "memory/ejection_search.h"
 #include "memory/occupancy.h"
+#include "memory/order_search.h"
 
 namespace remint {
 namespace {
 
 using Order = std::vector<std::uint32_t>;
+
+// An order is given up after that much work, unless it is the first. Orders other than by size leave many
+// small gaps, and the time to visit them grows as the square of the number of blocks.
+constexpr std::uint64_t kLooksPerBlock = 1000;
 
 // Indices of blocks in the order in which they are born, or die.
 Order sorted_by(const std::vector<PlacedBlock>& blocks, std::uint32_t PlacedBlock::* time) {
@@ -80,6 +85,7 @@ class FirstFit {
   }
 
   const std::vector<PlacedBlock>& best() const { return best_; }
+  const Order& best_order() const { return best_order_; }
   Bytes best_top() const { return best_top_; }
   std::uint64_t looks() const { return looks_; }
 
@@ -99,16 +105,22 @@ class FirstFit {
     Occupancy occupancy(num_times_);
     for (const PlacedBlock& block : blocks)
       if (block.address != kNoAddress) occupancy.add(block.born, block.dies, block.address, block.nbytes);
+    const std::uint64_t most_looks = kLooksPerBlock * std::max<std::uint64_t>(order.size(), 1000);
+    bool complete = true;
     for (std::uint32_t i : order) {
+      complete = best_top_ == kNoAddress || occupancy.looks() <= most_looks;
+      if (!complete) break;
       PlacedBlock& block = blocks[i];
       block.address = occupancy.lowest(block.born, block.dies, block.nbytes);
       occupancy.add(block.born, block.dies, block.address, block.nbytes);
     }
     looks_ += occupancy.looks();
+    if (!complete) return best_top_;
     const Bytes top = top_of(blocks);
     if (best_top_ == kNoAddress || top < best_top_) {
       best_top_ = top;
       best_ = std::move(blocks);
+      best_order_ = order;
     }
     return best_top_;
   }
@@ -117,6 +129,7 @@ class FirstFit {
   std::vector<PlacedBlock> best_;
   const std::uint32_t num_times_;
   Order by_birth_;
+  Order best_order_;
   Bytes best_top_ = kNoAddress;
   std::uint64_t looks_ = 0;
 };
@@ -146,14 +159,26 @@ void check_given(const std::vector<PlacedBlock>& blocks) {
   sweep(fixed, start, [&](const PlacedBlock& block) { live.erase(block.address); });
 }
 
-// Tries to reach `enough` first, then the lowest top between that and the best one.
-void search(EjectionSearch& search, Bytes enough, std::uint64_t max_moves) {
-  if (search.reach(enough, (max_moves + 1) / 2)) return;
-  Bytes missed = enough;
-  while (search.moves() < max_moves && search.best_top() - missed > 1) {
-    const Bytes target = missed + (search.best_top() - missed) / 2;
-    if (!search.reach(target, (max_moves - search.moves() + 1) / 2)) missed = target;
-  }
+// Ejection finds small repairs quickly, orders find the rest; neither is better on all networks. A move of
+// ejection takes some 30 times as long, so it gets fewer.
+std::vector<PlacedBlock> search(const FirstFit& first_fit, std::uint32_t num_times,
+                                const std::vector<bool>& fixed, Bytes enough, std::uint64_t max_moves,
+                                std::uint64_t seed, std::uint64_t& moves) {
+  const std::uint64_t few = (max_moves + 31) / 32;
+  EjectionSearch repair(first_fit.best(), fixed, seed);
+  const bool repaired = repair.reach(enough, few);
+  moves = repair.moves();
+  if (repaired) return repair.best();
+
+  OrderSearch orders(first_fit.best(), first_fit.best_order(), num_times, seed);
+  orders.run(enough, max_moves - std::min(max_moves, 2 * few));
+  moves += orders.moves();
+  if (orders.best_top() <= enough) return orders.best();
+
+  EjectionSearch last(orders.best(), fixed, seed);
+  last.approach(enough, max_moves - moves < few ? max_moves - moves : few);
+  moves += last.moves();
+  return last.best();
 }
 
 }  // namespace
@@ -187,10 +212,7 @@ PlacementResult place(std::vector<PlacedBlock>& blocks, Bytes limit, std::uint64
   } else {
     std::vector<bool> fixed;
     for (const PlacedBlock& block : blocks) fixed.push_back(block.address != kNoAddress);
-    EjectionSearch ejection(first_fit.best(), std::move(fixed), seed);
-    search(ejection, enough, max_moves);
-    result.moves = ejection.moves();
-    take(ejection.best());
+    take(search(first_fit, num_times, fixed, enough, max_moves, seed, result.moves));
   }
   result.top = top_of(blocks);
   result.fits = result.top <= limit;

@@ -1,8 +1,8 @@
 // Addresses for blocks whose lifetimes are all known (dynamic storage allocation).
 //
 // First fit in a few fixed orders: large blocks first, long-lived blocks first, and so on. If none of them
-// fits, a local search follows (ejection_search.h). Both are deterministic: they count moves and read no
-// clock.
+// fits, local search follows (ejection_search.h, order_search.h). Both are deterministic: they count moves
+// and read no clock.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct PlacedBlock {
 struct PlacementResult {
   Bytes top = 0;            // the end of the highest block
   bool fits = false;        // top <= limit
-  std::uint64_t moves = 0;  // moves of the local search
+  std::uint64_t moves = 0;  // blocks that the local search placed
   std::uint64_t looks = 0;  // address ranges that first fit visited: its work, without a clock
 };
 
