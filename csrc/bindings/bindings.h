@@ -6,5 +6,6 @@ namespace remint {
 
 void bind_simulation(pybind11::module_& module);
 void bind_search(pybind11::module_& module);
+void bind_memory(pybind11::module_& module);
 
 }  // namespace remint

@@ -7,4 +7,5 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The torch-free core of remint.";
   remint::bind_simulation(module);
   remint::bind_search(module);
+  remint::bind_memory(module);
 }

@@ -1,5 +1,6 @@
 #include "memory/arena.h"
 
+#include <iterator>
 #include <string>
 
 namespace remint {
@@ -33,22 +34,54 @@ BlockId Arena::allocate_in(BlockId id, Bytes nbytes, End end) {
   remove_free(id);
   const Bytes rest = blocks_[id].nbytes - need;
   if (rest > 0) {
-    const BlockId fresh = take_slot();
-    insert_after(id, fresh);
-    Block& low = blocks_[id];
-    Block& high = blocks_[fresh];
-    const Bytes low_bytes = end == End::kLow ? need : rest;
-    high.address = low.address + low_bytes;
-    high.nbytes = low.nbytes - low_bytes;
-    low.nbytes = low_bytes;
-    const BlockId remains = end == End::kLow ? fresh : id;
-    blocks_[remains].owner = kFree;
-    add_free(remains);
-    id = end == End::kLow ? id : fresh;
+    const BlockId fresh = split(id, end == End::kLow ? need : rest);
+    add_free(end == End::kLow ? fresh : id);
+    if (end == End::kHigh) id = fresh;
   }
   blocks_[id].owner = kNoRecord;
   took(need);
   return id;
+}
+
+BlockId Arena::allocate_at(Bytes address, Bytes nbytes) {
+  const Bytes need = footprint(nbytes);
+  if (address < 0 || address % alignment_ != 0 || need > budget() || address > budget() - need) return kNone;
+  index_addresses(true);
+  auto above = free_at_.upper_bound(address);
+  if (above == free_at_.begin()) return kNone;
+  BlockId id = std::prev(above)->second;
+  const Bytes below = address - blocks_[id].address;
+  if (below + need > blocks_[id].nbytes) return kNone;
+  remove_free(id);
+  if (below > 0) {
+    const BlockId fresh = split(id, below);
+    add_free(id);
+    id = fresh;
+  }
+  if (blocks_[id].nbytes > need) add_free(split(id, need));
+  blocks_[id].owner = kNoRecord;
+  took(need);
+  return id;
+}
+
+void Arena::index_addresses(bool on) {
+  if (on == indexed_) return;
+  indexed_ = on;
+  free_at_.clear();
+  if (!on) return;
+  for (const auto& [nbytes, place] : free_) free_at_.insert(place);
+}
+
+BlockId Arena::split(BlockId id, Bytes low_bytes) {
+  const BlockId fresh = take_slot();
+  insert_after(id, fresh);
+  Block& low = blocks_[id];
+  Block& high = blocks_[fresh];
+  high.address = low.address + low_bytes;
+  high.nbytes = low.nbytes - low_bytes;
+  high.owner = kFree;
+  low.nbytes = low_bytes;
+  return fresh;
 }
 
 void Arena::free(BlockId id, Bytes) {
@@ -161,6 +194,10 @@ void Arena::check() const {
     if (block.free()) {
       if (after_free) fail("two free neighbours at " + std::to_string(address));
       if (free_.count({block.nbytes, {block.address, id}}) == 0) fail("a free block that is not listed");
+      if (indexed_) {
+        auto found = free_at_.find(block.address);
+        if (found == free_at_.end() || found->second != id) fail("a free block that the index does not have");
+      }
       ++free_blocks;
     } else {
       in_use += block.nbytes;
@@ -172,6 +209,7 @@ void Arena::check() const {
   if (address != budget()) fail("blocks do not add up to the budget");
   if (in_use != used()) fail("used bytes are miscounted");
   if (free_blocks != free_.size()) fail("the free list has blocks that are not free");
+  if (free_at_.size() != (indexed_ ? free_blocks : 0)) fail("the index has blocks that are not free");
 }
 
 }  // namespace remint

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -42,6 +43,13 @@ class Arena final : public Memory {
   // Allocates from `block`, which is free and large enough.
   BlockId allocate_in(BlockId block, Bytes nbytes, End end);
 
+  // Allocates exactly the bytes from `address` on, or returns kNone if not all of them are free. The address
+  // has to be a multiple of the alignment. It needs the index by address, and builds it if it is off.
+  BlockId allocate_at(Bytes address, Bytes nbytes);
+  // Turns the index of free blocks by address on or off. Only allocate_at needs it, and plain requests are
+  // quicker without.
+  void index_addresses(bool on);
+
   const Block& block(BlockId id) const { return blocks_[id]; }
   BlockId first() const { return first_; }
   Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }
@@ -54,7 +62,7 @@ class Arena final : public Memory {
   Bytes compact(Bytes low, Bytes high, const std::function<bool(StorageId)>& movable,
                 const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
 
-  // Throws std::logic_error if blocks overlap, leave gaps, or the free list is not what the blocks say.
+  // Throws std::logic_error if blocks overlap, leave gaps, or the free lists are not what the blocks say.
   void check() const override;
 
  private:
@@ -63,8 +71,16 @@ class Arena final : public Memory {
   BlockId take_slot();
   void insert_after(BlockId block, BlockId fresh);
   void erase(BlockId block);
-  void add_free(BlockId id) { free_.insert({blocks_[id].nbytes, {blocks_[id].address, id}}); }
-  void remove_free(BlockId id) { free_.erase({blocks_[id].nbytes, {blocks_[id].address, id}}); }
+  // Cuts `block`, which is free and not listed, in two. Returns the upper part, free and not listed.
+  BlockId split(BlockId block, Bytes low_bytes);
+  void add_free(BlockId id) {
+    free_.insert({blocks_[id].nbytes, {blocks_[id].address, id}});
+    if (indexed_) free_at_.insert({blocks_[id].address, id});
+  }
+  void remove_free(BlockId id) {
+    free_.erase({blocks_[id].nbytes, {blocks_[id].address, id}});
+    if (indexed_) free_at_.erase(blocks_[id].address);
+  }
 
   const Bytes alignment_;
   std::vector<Block> blocks_;
@@ -72,6 +88,9 @@ class Arena final : public Memory {
   BlockId first_ = kNone;
   // By size, then by address.
   std::set<std::pair<Bytes, std::pair<Bytes, BlockId>>> free_;
+  // The same blocks by address, while `indexed_`; otherwise empty.
+  std::map<Bytes, BlockId> free_at_;
+  bool indexed_ = false;
 };
 
 }  // namespace remint
