@@ -18,6 +18,14 @@ import torch, remint
 from torch import nn
 torch.set_num_threads(1)
 torch.manual_seed(0)
+class Breaking(nn.Module):
+    def __init__(self, block, rest):
+        super().__init__()
+        self.block, self.rest = block, rest
+    def forward(self, x):
+        x = self.block(x)
+        torch._dynamo.graph_break()
+        return self.rest(x)
 heap = ctypes.CDLL(None)
 heap.heap_live.restype = heap.heap_peak.restype = ctypes.c_long
 model, x = eval(sys.argv[1])
@@ -36,8 +44,8 @@ for percent in (70, 45):
     peak = heap.heap_peak() - before
     del loss, result
     model.zero_grad()
-    (plan,) = planned.remint_plan
-    print(json.dumps([peak, plan.peak_bytes, plan.graph.peak_bytes * percent // 100]))
+    plans = planned.remint_plan
+    print(json.dumps([peak, plans.peak_bytes, plans.unplanned_peak_bytes * percent // 100]))
 """
 
 # One by one, convolutions take workspaces past PyTorch's allocator.
@@ -54,7 +62,14 @@ NETWORKS = {
         nn.Sequential(*(
             nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True) for _ in range(4)
         ), nn.Linear(128, 1)), torch.randn(8, 128, 128))""",
+    "graph breaks": """(
+        Breaking(nn.Sequential(*(nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True) for _ in range(2))),
+        Breaking(nn.TransformerEncoderLayer(128, 4, 256, 0.0, batch_first=True), nn.Sequential(
+            nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True), nn.Linear(128, 1)
+        ))), torch.randn(8, 128, 128))""",
 }
+# A plan counts what a graph returns until its backward ends. With graph breaks nobody may hold it for so long.
+LEAST_PART = {"graph breaks": 0.9}
 
 
 @pytest.fixture(scope="module")
@@ -75,4 +90,4 @@ def test_the_heap_holds_what_was_planned(name, counter, tmp_path):
     assert len(rows) == 2
     for peak, planned, budget in rows:
         assert planned <= budget
-        assert 0.97 * planned <= peak <= planned + OBJECTS
+        assert LEAST_PART.get(name, 0.97) * planned <= peak <= planned + OBJECTS

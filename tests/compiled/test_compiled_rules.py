@@ -14,7 +14,7 @@ from torch import nn
 
 import remint
 from remint.compiled.cache import Cache
-from remint.compiled.joint_split import EARLIER, TURN, kept_bytes
+from remint.compiled.joint_split import EARLIER, TURN, saved_bytes_of
 from remint.compiled.lowering import _Writer
 from remint.graph import Plan
 from remint.planners import planning
@@ -305,13 +305,13 @@ def test_graph_breaks_share_the_budget(sizes, percent):
     plans = list(planned.remint_plan)
     assert len(plans) == len(sizes)
     # Each plan knows what those before it keep.
-    kept = [kept_bytes(plan) for plan in plans]
-    assert [plan.graph.constants[EARLIER] for plan in plans] == [sum(kept[:place]) for place in range(len(plans))]
+    saved = [saved_bytes_of(plan) for plan in plans]
+    assert [plan.graph.constants[EARLIER] for plan in plans] == [sum(saved[:place]) for place in range(len(plans))]
     assert planned.remint_plan.peak_bytes <= budget
 
 
 def test_without_pressure_graph_breaks_cost_nothing():
-    """The first step leaves room for what it does not know of; from the second on nothing runs twice."""
+    """The first step leaves space for what it does not know of; from the second on nothing runs twice."""
     planned = remint.compile(Broken((4, 4, 4, 4)), budget="1GiB", **{**QUICK, "time_limit": 0.5})
     x = torch.randn(512, 32)
     for _ in range(2):

@@ -1,8 +1,9 @@
 """Plans and measured costs on disk, so that a second start is quick.
 
 A plan is found by a hash of what was planned: the graph, its costs to two digits, the budget, the planner and its
-options, and the version of remint. Costs are found by what they were measured on, so a second start asks for
-the plan of the same costs.
+options, the devices, and the versions of torch and of this file. Costs are found by what they were measured on: the
+machine, its devices, the number of threads and the version of torch. So a second start asks for the plan of the same
+costs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from remint.capture.costs import Cost
 from remint.graph import Graph, Plan, verify
 
 # Raise it when planners or the meaning of a graph change.
-VERSION = 2
+VERSION = 3
 
 
 class Cache:
@@ -69,11 +70,11 @@ class Cache:
         for op in data["ops"]:
             op["cost"] = f"{op['cost']:.1e}"
             op.pop("source", None)
-        text = json.dumps([VERSION, data, budget, *key], sort_keys=True)
+        text = json.dumps([VERSION, torch.__version__, devices(), data, budget, *key], sort_keys=True)
         return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.plan"
 
     def _costs_name(self) -> str:
-        where = [VERSION, platform.node(), platform.machine(), torch.get_num_threads(), torch.__version__]
+        where = [VERSION, platform.node(), platform.machine(), torch.get_num_threads(), torch.__version__, devices()]
         return f"costs-{hashlib.sha256(repr(where).encode()).hexdigest()[:16]}.json"
 
     def _read(self, name: str) -> Any:
@@ -93,3 +94,14 @@ class Cache:
         with os.fdopen(handle, "w") as file:
             json.dump(data, file)
         os.replace(path, self.directory / name)
+
+
+def devices() -> list[str]:
+    """Return the devices that a model of this process can be on: what decides which kernels run, and how fast."""
+    found = [f"cpu {torch.backends.cpu.get_cpu_capability()}"]
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None:
+        # Not every backend that registers a device can tell the name of its hardware.
+        name = getattr(torch.get_device_module(accelerator), "get_device_name", lambda _: "")
+        found += [f"{accelerator.type}:{place} {name(place)}" for place in range(torch.accelerator.device_count())]
+    return found

@@ -1,180 +1,207 @@
-"""All graphs of one torch.compile: each is planned with what the others hold at the same time.
+"""All graphs of one torch.compile, and the steps that they make up.
 
-A model without graph breaks is one graph, and has the whole budget. With breaks, a step runs forward 1, forward 2, …,
-backward 2, backward 1. In the first step nobody knows what follows a break, so a graph that ends in one is planned
-to leave as much room as it can; a later graph is planned with what the earlier ones keep. When the next step begins,
-all graphs are known: each is planned again, with what the plans of the others leave to it.
+A model without graph breaks is one graph, and has the whole budget. With breaks, or with several compiled modules that
+share their options, a step runs forward 1, forward 2, …, backward 2, backward 1, and they share one budget. In the
+first step nobody knows what follows, so its graphs have provisional plans. When the next step begins, the step is
+known, and `step.py` plans it as a whole. A step is known by the order of its graphs: another order is another step.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from remint.compiled.cache import Cache
-from remint.compiled.joint_split import ALONE, Around, kept_bytes
+from remint.compiled.candidates import provisional_plan
+from remint.compiled.errors import PlanError
+from remint.compiled.joint_split import ALONE, saved_bytes_of
 from remint.compiled.options import Options
 from remint.compiled.planned_graph import PlannedGraph
 from remint.compiled.planning import plan_graph
-from remint.errors import BudgetError
-from remint.graph import Graph, Plan
+from remint.compiled.runs import Run
+from remint.compiled.step import StepPlan, plan_step
+from remint.graph import Plan
+from remint.planners import smallest_plan
 from remint.units import parse_budget
 
-# Before what follows a break is known: the part of the budget that is left to it, the first that can be done, and how
-# much of the budget its gradients may take. These plans run once, so they are not searched for long.
-PARTS_FOR_LATER = (0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0)
-PART_FOR_GRADIENTS = 0.1
-FIRST_SECONDS = 5.0
-# When all graphs are known, plans are made better one by one: how often per graph, and for how long each time.
-TRIALS = 4
-TRIAL_SECONDS = 1.0
+# So many different steps are planned. Others go by what plans there are.
+MOST_STEPS = 16
+# A step that does not end, as somebody keeps what it returns, is not a step.
+MOST_RUNS = 10_000
+
+Order = tuple[PlannedGraph, ...]
 
 
 class Compilation:
-    """The backend of one torch.compile, and what it knows of the step."""
+    """The backend of one torch.compile, and what it knows of the step.
 
-    def __init__(self, options: Options) -> None:
+    `one_graph` says that every step is one graph, so that what cannot be planned is refused at once.
+    """
+
+    def __init__(self, options: Options, *, one_graph: bool = False) -> None:
         self.options = options
         self.cache = Cache(options.cache)
         self.costs = self.cache.costs()
         self.graphs: list[PlannedGraph] = []
-        self._open: list[tuple[PlannedGraph, Any]] = []
-        self._order: list[PlannedGraph] = []
-        self._divided: set[PlannedGraph] = set()
+        self.steps: dict[Order, StepPlan | PlanError] = {}
+        self._one_graph = one_graph or options.inner == "inductor"
+        self._whole: set[PlannedGraph] = set()  # those whose first plan has the whole budget
+        self._runs: list[Run] = []
+        self._expected: Order = ()
+        self._last: Order = ()
+        self._next: dict[Order, Order] = {}  # which step followed which
+        self._doubts: PlanError | bool = False  # whether a plan of this step is larger than what is left for it
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph of dynamo's."""
         _specialize(module)
-        graph = PlannedGraph(self, module)
+        reason: Any = module.compile_subgraph_reason
+        graph = PlannedGraph(self, module, is_part=reason.graph_break or _is_called_by_uncompiled_code())
         graph.compile(inputs)
         if graph.plan is not None:
             self.graphs.append(graph)
         return graph.run
 
-    def plan(self, graph: PlannedGraph) -> Plan:
-        """Plan a graph that was not planned before, with what is alive now."""
-        before = sum(other.kept_bytes for other in self._alive())
-        own = graph.graph_of(ALONE)
-        budget = parse_budget(self.options.budget, peak_bytes=before + own.peak_bytes)
-        if not graph.ends_in_break:
-            return plan_graph(graph.graph_of(Around(before=before)), budget, self.options, self.cache)
-        left = max(0, budget - before)
-        gradients = int(PART_FOR_GRADIENTS * left)
-        return self._plan_to_leave(
-            left, budget, lambda room: graph.graph_of(Around(before=before, room=room, after=min(room, gradients)))
-        )
-
-    def _plan_to_leave(self, left: int, budget: int, graph_beside: Callable[[int], Graph]) -> Plan:
-        """Plan a graph beside as much as can be done of the `left` bytes."""
-        for part in PARTS_FOR_LATER:
-            try:
-                return plan_graph(graph_beside(int(part * left)), budget, self._quick, self.cache)
-            except BudgetError:
-                if part == PARTS_FOR_LATER[-1]:
-                    raise
-        raise AssertionError("the last part is 0")
+    @property
+    def plans(self) -> list[Plan]:
+        """One plan per run of a graph in each known step; for other graphs their first."""
+        planned = {graph for order, step in self.steps.items() if isinstance(step, StepPlan) for graph in order}
+        others = [graph.plan for graph in self.graphs if graph.plan is not None and graph not in planned]
+        return [*(plan for step in self.known_steps for plan in step.plans), *others]
 
     @property
-    def _quick(self) -> Options:
-        return replace(self.options, planner="search", time_limit=min(FIRST_SECONDS, self.options.time_limit))
+    def known_steps(self) -> list[StepPlan]:
+        """The steps that were seen and planned."""
+        return [step for step in self.steps.values() if isinstance(step, StepPlan)]
 
-    def begins(self, graph: PlannedGraph) -> None:
-        """Note that a forward is about to run. The first of a step finds nothing alive of the step before."""
-        if not self._alive():
-            order, self._order = self._order, []
-            if len(order) > 1 and not self._divided.issuperset(order):
-                self._divide(list(dict.fromkeys(order)))
-        self._order.append(graph)
-
-    def saved(self, graph: PlannedGraph, tensor: torch.Tensor) -> None:
-        """Note that a forward has saved its values, of which `tensor` is one: they live as long as it does."""
-        reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-        self._open.append((graph, reference))
-
-    def _alive(self) -> list[PlannedGraph]:
-        self._open = [(graph, reference) for graph, reference in self._open if not reference.expired()]
-        return [graph for graph, _ in self._open]
-
-    def _divide(self, graphs: list[PlannedGraph]) -> None:
-        """Plan all graphs of a step again, now that it is known what they leave to each other.
-
-        The budget is divided in proportion to what they would take, if that can be done; or else as in the first step,
-        where all but the last left as much room as they could, and so does now the last. From there on the graph that
-        loses most gets a better plan, for half of what is left; in the end, each for all that is left.
-        """
-        self._divided.update(graphs)
-        gradients = [graph.gradient_bytes for graph in graphs]
-        after = [sum(gradients[place + 1 :]) for place in range(len(graphs))]
-        own = [graph.graph_of(Around(after=nbytes)) for graph, nbytes in zip(graphs, after, strict=True)]
-        wanted = [kept_bytes(_keep_all(graph)) for graph in own]
-        # What a graph and all later ones take without a budget.
-        taken = [0] * (len(graphs) + 1)
-        for place in reversed(range(len(graphs))):
-            taken[place] = max(own[place].peak_bytes, wanted[place] + taken[place + 1])
-        budget = parse_budget(self.options.budget, peak_bytes=taken[0])
-        plans = [Plan.from_sequence(own[i], graph.plan.sequence) for i, graph in enumerate(graphs) if graph.plan]
-
-        def improve(place: int, part: float, options: Options) -> bool:
-            before = sum(map(kept_bytes, plans[:place]))
-            room = between = 0
-            for later in plans[place + 1 :]:
-                room = max(room, between + later.peak_bytes)
-                between += kept_bytes(later)
-            left = max(0, budget - before - kept_bytes(plans[place]) - room)
-            around = Around(before=before, room=room + int((1 - part) * left), after=after[place])
+    def plan(self, graph: PlannedGraph) -> Plan:
+        """Return the first plan of a graph, with what is alive now."""
+        before = sum(run.saved_bytes for run in self._runs if run.alive)
+        own = graph.graph_of(ALONE)
+        budget = parse_budget(self.options.budget, peak_bytes=before + own.peak_bytes)
+        if self._one_graph or not (before or graph.is_part):
+            self._whole.add(graph)
             try:
-                plan = plan_graph(graphs[place].graph_of(around), budget, options, self.cache)
-            except BudgetError:
-                return False
-            if plan.cost >= plans[place].cost:
-                return False
-            plans[place] = Plan.from_sequence(own[place], plan.sequence, bound=plan.bound, planner=plan.planner)
-            return True
+                return plan_graph(own, budget, self.options, self.cache)
+            except PlanError as error:
+                if self._one_graph or not self._is_percentage:
+                    raise
+                # The percentage is one of the step, which may have more graphs.
+                self._doubts = error
+                return smallest_plan(own)
+        plan = provisional_plan(graph, budget, before=before, leaves_space=graph.is_part, seed=self.options.seed)
+        self._doubts = self._doubts or plan.peak_bytes > budget
+        return plan
 
-        def loss(place: int) -> float:
-            return plans[place].cost - own[place].cost
+    @property
+    def _is_percentage(self) -> bool:
+        return isinstance(self.options.budget, str) and "%" in self.options.budget
 
-        quick = replace(self._quick, time_limit=min(TRIAL_SECONDS, self.options.time_limit))
-        first = plans[:]
-        try:
-            for place, graph in enumerate(graphs):
-                before = sum(map(kept_bytes, plans[:place]))
-                later = taken[place + 1]
-                room = min(later, max(0, budget - before) * later // max(1, wanted[place] + later))
-                around = Around(before=before, room=room, after=after[place])
-                plan = plan_graph(graph.graph_of(around), budget, quick, self.cache)
-                plans[place] = Plan.from_sequence(own[place], plan.sequence)
-        except BudgetError:
-            plans[:] = first
-            before = sum(map(kept_bytes, plans[:-1]))
-            with suppress(BudgetError):
-                plan = self._plan_to_leave(
-                    max(0, budget - before), budget, lambda room: graphs[-1].graph_of(Around(before=before + room))
-                )
-                plans[-1] = Plan.from_sequence(own[-1], plan.sequence)
-        better = set(range(len(graphs)))
-        for _ in range(TRIALS * len(graphs)):
-            if not better:
+    def begins(self, graph: PlannedGraph) -> Plan:
+        """Return the plan for a forward that is about to run. The first of a step finds nothing alive."""
+        if self._has_ended(graph):
+            self._end_step()
+        place = len(self._runs)
+        refused = isinstance(self.steps.get(self._expected), PlanError)
+        if refused or self._expected[place : place + 1] != (graph,):
+            self._expected = self._find((*(run.graph for run in self._runs), graph))
+        step = self.steps.get(self._expected)
+        if isinstance(step, PlanError):
+            raise PlanError(str(step), step)  # torch.compile cuts the traceback where an error was made
+        plan = graph.plan if step is None else step.plans[place]
+        assert plan is not None
+        self._runs.append(Run(graph, plan, saved_bytes_of(plan)))
+        return plan
+
+    def forward_ran(self, inputs: tuple[int, ...], returned: Sequence[Any], saved: Sequence[Any]) -> None:
+        """Note what the forward that began last took, returned and saved."""
+        self._runs[-1].note(inputs, returned, saved)
+
+    def backward_begins(self, graph: PlannedGraph) -> None:
+        """Note that a backward is about to run. By the first one, all forwards of the step are known."""
+        first = not any(run.backward_began for run in self._runs)
+        for run in reversed(self._runs):
+            if run.graph is graph and not run.backward_began:
+                run.backward_began = True
                 break
-            place = max(better, key=loss)
-            if not improve(place, 0.5, quick):
-                better.remove(place)
-        for place in sorted(range(len(graphs)), key=loss, reverse=True):
-            improve(place, 1.0, self.options)
-        for place, (graph, plan) in enumerate(zip(graphs, plans, strict=True)):
-            placed = graph.graph_of(Around(before=sum(map(kept_bytes, plans[:place])), after=after[place]))
-            graph.replace(Plan.from_sequence(placed, plan.sequence, bound=plan.bound, planner=plan.planner))
+        if first and self._doubts:
+            order = tuple(run.graph for run in self._runs)
+            if order not in self.steps:
+                try:
+                    self._learn(self._runs)
+                except PlanError:
+                    self._forget()  # a step that is refused has ended, whoever still holds its values
+                    raise
+
+    def _has_ended(self, graph: PlannedGraph) -> bool:
+        """Whether the step before has ended when a forward of this graph is about to run."""
+        alive = [place for place, run in enumerate(self._runs) if run.alive]
+        if not alive or len(self._runs) > MOST_RUNS:
+            return True
+        # Something older can be held forever, by the traceback of an error for one. Then a step has ended that ran
+        # completely after that, and begins once more.
+        ended = [place for place, run in enumerate(self._runs) if run.backward_began]
+        return bool(ended) and alive[-1] < ended[0] and self._runs[ended[0]].graph is graph
+
+    def _end_step(self) -> None:
+        runs = [run for run in self._runs if not run.alive]
+        order = tuple(run.graph for run in runs)
+        # What has no backward is no training step.
+        trained = any(run.backward_began for run in runs)
+        try:
+            if trained and order not in self.steps and len(self.steps) < MOST_STEPS:
+                self._learn(runs)
+        finally:
+            if order in self.steps:
+                self._next[self._last] = self._last = order
+            self._forget()
+
+    def _forget(self) -> None:
+        self._runs = []
+        self._expected = self._next.get(self._last, ())
+        self._doubts = False
+
+    def _learn(self, runs: Sequence[Run]) -> None:
+        """Plan a step that has just been seen for the first time."""
+        order = tuple(run.graph for run in runs)
+        error = self._doubts
+        try:
+            if len(order) == 1 and isinstance(error, PlanError):
+                raise PlanError(str(error), error)
+            if len(order) == 1 and order[0] in self._whole:
+                plan = order[0].plan
+                assert plan is not None
+                self.steps[order] = StepPlan((plan,), plan.peak_bytes, plan.graph.peak_bytes)
+            else:
+                self.steps[order] = plan_step(runs, self.options, self.cache)
+        except PlanError as failure:
+            self.steps[order] = failure
+            raise
+
+    def _find(self, begun: Order) -> Order:
+        """Return a known step that begins like this one, one that can be planned if there is any, or ()."""
+        alike = [order for order in self.steps if order[: len(begun)] == begun]
+        return next((order for order in alike if isinstance(self.steps[order], StepPlan)), alike[0] if alike else ())
 
 
-def _keep_all(graph: Graph) -> Plan:
-    """The plan without rematerialization."""
-    return Plan.from_sequence(graph, range(len(graph.ops)))
+def _is_called_by_uncompiled_code() -> bool:
+    """Whether the frame that is compiled was called by one that dynamo gave up on, so that it is a part of a step."""
+    frame = sys._getframe(1)
+    torch_files = str(Path(torch.__file__).parent)
+    ours = str(Path(__file__).parent)
+    while (caller := frame.f_back) is not None:
+        frame = caller
+        name = frame.f_code.co_filename
+        if frame.f_code.co_name == "compile_wrapper" and name.startswith(torch_files):
+            return False
+        if not name.startswith((torch_files, ours, "<")):
+            return True
+    return False
 
 
 def _specialize(module: fx.GraphModule) -> None:

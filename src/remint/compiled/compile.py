@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 
 from remint.compiled.compilation import Compilation
+from remint.compiled.joint_split import saved_bytes_of
 from remint.compiled.options import Options
 from remint.graph import Plan
 from remint.units import format_bytes, format_seconds
@@ -17,14 +18,17 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Plans:
-    """The plans of a compiled model, one per graph with a backward: empty until it first ran."""
+    """The plans of a compiled model: empty until it first ran.
+
+    There is one per graph with a backward. A graph that runs several times in a step has one for each time.
+    """
 
     def __init__(self, compilation: Compilation) -> None:
         self._compilation = compilation
 
     @property
     def _plans(self) -> list[Plan]:
-        return [graph.plan for graph in self._compilation.graphs if graph.plan is not None]
+        return self._compilation.plans
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(self._plans)
@@ -41,6 +45,11 @@ class Plans:
         return max((plan.peak_bytes for plan in self), default=0)
 
     @property
+    def unplanned_peak_bytes(self) -> int:
+        """The peak of the largest step without a budget: what a percentage is taken of. 0 until a step has ended."""
+        return max((step.unplanned_peak_bytes for step in self._compilation.known_steps), default=0)
+
+    @property
     def cost(self) -> float:
         """Predicted seconds of all of them."""
         return sum(plan.cost for plan in self)
@@ -54,7 +63,7 @@ class Plans:
     @property
     def saved_bytes(self) -> int:
         """What the forwards keep for the backwards, all in all."""
-        return sum(graph.kept_bytes for graph in self._compilation.graphs)
+        return sum(map(saved_bytes_of, self))
 
     def explain(self, limit: int = 20) -> str:
         """Say what is rematerialized when and what it costs, for each plan."""
@@ -108,7 +117,7 @@ def compile(
         inner=inner,
         progress=progress,
     )
-    compilation = Compilation(options)
+    compilation = Compilation(options, one_graph=fullgraph)
     compiled: Any = torch.compile(model, backend=compilation, dynamic=False, fullgraph=fullgraph)
     # Not on the model that was given: `setattr` of a compiled module would put it there.
     object.__setattr__(compiled, "remint_plan", Plans(compilation))

@@ -28,7 +28,7 @@ from remint.graph import Free, Graph, Op, Plan
 # Names that no fx node can have.
 TURN = "end of the forward"
 LATER_GRADIENTS = "gradients of later graphs"
-LATER_ROOM = "room for later graphs"
+LATER_GRAPHS = "what later graphs hold"
 EARLIER = "what earlier graphs keep"
 RETURNED = " as returned"
 
@@ -38,7 +38,7 @@ class Around:
     """What a step holds beside one of its graphs, in bytes."""
 
     before: int = 0  # what earlier graphs keep for their backward
-    room: int = 0  # what later graphs need between this forward and this backward
+    later: int = 0  # what later graphs need between this forward and this backward
     after: int = 0  # the gradients that later graphs have made when this backward begins
 
 
@@ -111,7 +111,7 @@ class Training:
         include_parameters: bool = False,
     ) -> Graph:
         """Return what is planned. Parameters and inputs are the caller's and count only if asked for."""
-        made = {s: b for storages in self.storages.made.values() for s, b in storages.items()}
+        made = self._made
         constants = self.storages.constants
         returned = [s for s in self._storages(self.forward_outputs) if s in made]
         # What the forward returns is the caller's: it stays. An op that makes only that has no reason to run again.
@@ -136,7 +136,7 @@ class Training:
             return found
 
         tangents = {s: constants[s] for s in self._storages(n for n in self.placeholders if is_tangent(n))}
-        later = {LATER_GRADIENTS: around.after, LATER_ROOM: around.room}
+        later = {LATER_GRADIENTS: around.after, LATER_GRAPHS: around.later}
         turn = Op(TURN, 0.0, tuple(returned), {**tangents, **parts, **later}, rematerializable=False)
         gradients = [s for s in self._storages(self.backward_outputs) if s in made]
         # Autograd holds on to the tangents while the backward runs.
@@ -146,11 +146,35 @@ class Training:
             (*ops(self.forward), turn, *ops(self.backward)), {**counted, EARLIER: around.before}, tuple(results)
         )
 
-    def gradient_bytes(self, parameters: Sequence[int]) -> int:
-        """Return the bytes of the gradients of these inputs, which outlive the backward."""
-        made = {s: b for storages in self.storages.made.values() for s, b in storages.items()}
-        nodes = [self.backward_outputs[place] for place in parameters if place < len(self.backward_outputs)]
-        return sum(made.get(s, 0) for s in self._storages(nodes))
+    def gradients_of(self, number: int) -> dict[str, int]:
+        """Return the gradients of the input with this number that the backward makes: names and bytes."""
+        if number >= len(self.backward_outputs):
+            return {}
+        return {s: self._made[s] for s in self._storages([self.backward_outputs[number]]) if s in self._made}
+
+    def constants_by_input(self) -> list[Mapping[str, int]]:
+        """Return the bytes of each input, tangents apart; then those that the graph itself holds."""
+        constants = dict(self.storages.constants)
+        found: list[Mapping[str, int]] = []
+        for node in self.placeholders:
+            mine = {s: constants.pop(s) for s in self._storages([node]) if s in constants}
+            if not is_tangent(node):
+                found.append(mine)
+        return [*found, constants]
+
+    @cached_property
+    def tangent_bytes(self) -> int:
+        """The bytes of what the backward begins with."""
+        return sum(self.storages.constants[s] for s in self._storages(n for n in self.placeholders if is_tangent(n)))
+
+    @cached_property
+    def returned_bytes(self) -> int:
+        """The bytes of what the forward returns and has made itself."""
+        return sum(self._made[s] for s in self._storages(self.forward_outputs) if s in self._made)
+
+    @cached_property
+    def _made(self) -> dict[str, int]:
+        return {s: b for storages in self.storages.made.values() for s, b in storages.items()}
 
     def _storages(self, nodes: Any) -> dict[str, None]:
         return dict.fromkeys(s for n in nodes if isinstance(n, fx.Node) for s in self.storages.holding[n.name])
@@ -179,7 +203,7 @@ class Training:
         return in_training or written.isdisjoint(self.storages.read[node.name])
 
 
-def kept_bytes(plan: Plan) -> int:
+def saved_bytes_of(plan: Plan) -> int:
     """Return what a plan keeps from the forward for the backward, with what the caller holds of its results."""
     graph = plan.graph
     turn = next(index for index, op in enumerate(graph.ops) if op.name == TURN)

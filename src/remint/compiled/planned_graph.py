@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
@@ -13,8 +12,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from remint.capture.costs import Cost, estimate, measure
 from remint.compiled import inductor
-from remint.compiled.joint_split import Around, Training, kept_bytes
+from remint.compiled.candidates import Candidate, best_of, candidates_of
+from remint.compiled.joint_split import ALONE, Around, Training
 from remint.compiled.lowering import lower
+from remint.compiled.runs import addresses_of
 from remint.graph import Graph, Plan
 
 if TYPE_CHECKING:
@@ -22,54 +23,91 @@ if TYPE_CHECKING:
 
 
 class PlannedGraph:
-    """A graph of a step. `plan` is None if it has no backward: inference runs as it is."""
+    """A graph of a step. `plan` is its first plan, None if it has no backward: inference runs as it is.
 
-    def __init__(self, compilation: Compilation, module: fx.GraphModule) -> None:
+    A graph can run several times in a step, with another plan each time. AOTAutograd compiles each plan once.
+    """
+
+    def __init__(self, compilation: Compilation, module: fx.GraphModule, *, is_part: bool) -> None:
         self.compilation = compilation
         self.module = module
-        reason: Any = module.compile_subgraph_reason
-        self.ends_in_break: bool = reason.graph_break
+        self.is_part = is_part  # of a step that has more graphs, as far as its code tells
         self.plan: Plan | None = None
-        self.kept_bytes = 0
-        self.gradient_bytes = 0
+        self.parameters: frozenset[int] = frozenset()  # which inputs are parameters or buffers
         self._next: Plan | None = None
         self._training: Training | None = None
         self._costs: dict[str, Cost] = {}
         self._num_returned = 0
-        self._compiled: Callable[..., Any] | None = None
+        self._compiled: dict[tuple[int, ...] | None, Callable[..., Any]] = {}
+        self._candidates: dict[int, list[Candidate]] = {}
 
-    def compile(self, inputs: Sequence[Any]) -> None:
-        """Trace and plan, and keep what runs it."""
+    def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Trace and plan, and return what runs it."""
         if self.compilation.options.inner == "inductor":
-            self._compiled = inductor.compile(self.module, inputs, self._partition)
-            return
-        backend = aot_autograd(
-            fw_compiler=lambda module, inputs: self._counted(boxed_nop(module, inputs)),
-            bw_compiler=boxed_nop,
-            inference_compiler=boxed_nop,
-            partition_fn=self._partition,
-            keep_inference_input_mutations=True,
-        )
-        self._compiled = backend(self.module, inputs)
+            compiled = inductor.compile(self.module, inputs, self._partition)
+        else:
+            backend = aot_autograd(
+                fw_compiler=lambda module, inputs: self._watched_forward(boxed_nop(module, inputs)),
+                bw_compiler=lambda module, inputs: self._watched_backward(boxed_nop(module, inputs)),
+                inference_compiler=boxed_nop,
+                partition_fn=self._partition,
+                keep_inference_input_mutations=True,
+            )
+            compiled = backend(self.module, inputs)
+        plan = self.plan if self._next is None else self._next
+        self._compiled[plan.sequence if plan is not None else None] = compiled
+        self._next = None
+        return compiled
 
     def run(self, *args: Any) -> Any:
         """Run the forward; autograd runs the backward."""
-        if self.plan is not None:
-            self.compilation.begins(self)
-            if self._next is not None:
-                self.compile(args)
-        assert self._compiled is not None
-        return self._compiled(*args)
-
-    def replace(self, plan: Plan) -> None:
-        """Go by another plan from the next run on."""
-        self._next = plan
+        if self.plan is None:
+            return self._compiled[None](*args)
+        plan = self.compilation.begins(self)
+        compiled = self._compiled.get(plan.sequence)
+        if compiled is None:
+            self._next = plan
+            compiled = self.compile(args)
+        return compiled(*args)
 
     def graph_of(self, around: Around) -> Graph:
         """Return what is planned, in a step that holds this around it."""
         assert self._training is not None
         include = self.compilation.options.include_parameters
         return self._training.graph(self._costs, around=around, include_parameters=include)
+
+    def gradients_of(self, number: int) -> Mapping[str, int]:
+        """Return the gradients that the backward makes of the input with this number: names and bytes."""
+        assert self._training is not None
+        return self._training.gradients_of(number)
+
+    @property
+    def constants(self) -> list[Mapping[str, int]]:
+        """Per input what counts of it; then what the graph itself holds."""
+        assert self._training is not None
+        return self._training.constants_by_input() if self.compilation.options.include_parameters else []
+
+    @property
+    def tangent_bytes(self) -> int:
+        """The bytes of what the backward begins with."""
+        assert self._training is not None
+        return self._training.tangent_bytes
+
+    @property
+    def returned_bytes(self) -> int:
+        """The bytes of what the forward returns, which every plan keeps until the backward ends."""
+        assert self._training is not None
+        return self._training.returned_bytes
+
+    def candidates(self, after: int = 0) -> list[Candidate]:
+        """Return plans to choose from; `after` are the most gradients that a backward of this graph finds."""
+        if after not in self._candidates:
+            self._candidates[after] = candidates_of(self, after, self.compilation.options.seed)
+        return best_of(candidate for found in self._candidates.values() for candidate in found)
+
+    def add_candidate(self, sequence: Sequence[int]) -> None:
+        """Add a plan to choose from."""
+        self._candidates.setdefault(-1, []).append(Candidate.of(self.graph_of(ALONE), sequence))
 
     def _partition(
         self,
@@ -86,6 +124,7 @@ class PlannedGraph:
         training = self._training = Training.split(
             joint, [*primals, *tangents], num_fwd_outputs, replays_rng=options.inner == "eager"
         )
+        self._num_returned = num_fwd_outputs
         needed = {node.name: True for node in (*training.forward, *training.backward)}
         with _disable_current_modes():
             if options.costs == "measure":
@@ -95,25 +134,31 @@ class PlannedGraph:
                     self.compilation.cache.keep_costs(self.compilation.costs)
             else:
                 self._costs = estimate(training.joint, needed)
-            self.gradient_bytes = training.gradient_bytes(static_lifetime_input_indices or [])
-            plan = self._next if self._next is not None else self.compilation.plan(self)
-        self.plan, self._next = plan, None
-        self.kept_bytes = kept_bytes(plan)
-        self._num_returned = num_fwd_outputs
-        return lower(training, plan)
+            if self._next is not None:
+                return lower(training, self._next)
+            # Only dynamo knows which inputs are parameters: later, when another plan is compiled, nobody says so.
+            self.parameters = frozenset(static_lifetime_input_indices or ())
+            self.plan = self.compilation.plan(self)
+        return lower(training, self.plan)
 
-    def _counted(self, forward: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-        """Let the compilation know how long what a forward saved is alive."""
+    def _watched_forward(self, forward: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """Let the compilation know what a forward takes, returns and saves."""
 
         def run(args: list[Any]) -> Any:
-            inputs = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, torch.Tensor)}
+            inputs = addresses_of(args)
             results = forward(args)
-            # A graph can save nothing but its inputs; then what it returns tells.
-            for tensor in (*results[self._num_returned :], *results[: self._num_returned]):
-                if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in inputs:
-                    self.compilation.saved(self, tensor)
-                    break
+            self.compilation.forward_ran(inputs, results[: self._num_returned], results[self._num_returned :])
             return results
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def _watched_backward(self, backward: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """Let the compilation know when a backward begins."""
+
+        def run(args: list[Any]) -> Any:
+            self.compilation.backward_begins(self)
+            return backward(args)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run

@@ -31,18 +31,27 @@ LARGEST_PART_BESIDE = 1 / 256
 def plan_graph(graph: Graph, budget: int, options: Options, cache: Cache) -> Plan:
     """Return a plan inside `budget`, or raise a `BudgetError` with the smallest budget that is known to do.
 
-    A graph that has to be squeezed leaves room for what is on the heap beside tensors, where that can be done.
+    A graph that has to be squeezed leaves space for what is on the heap beside tensors, where that can be done.
     """
-    if graph.peak_bytes > budget:
-        beside = min(BYTES_BESIDE_OP * len(graph.ops), int(budget * LARGEST_PART_BESIDE))
-        try:
-            return _plan_tensors(graph, budget - beside, options, cache)
-        except PlanError:
-            pass  # it may fit without what is beside the tensors
-    return _plan_tensors(graph, budget, options, cache)
+    if graph.peak_bytes <= budget:
+        return plan_tensors(graph, budget, options, cache)
+    beside = bytes_beside(len(graph.ops), budget)
+    try:
+        return plan_tensors(graph, budget - beside, options, cache)
+    except PlanError as error:
+        if error.known_budget_bytes is not None and error.known_budget_bytes > budget:
+            raise
+    # It may fit without what is beside the tensors.
+    return plan_tensors(graph, budget, options, cache, hint=planners.smallest_plan(graph))
 
 
-def _plan_tensors(graph: Graph, budget: int, options: Options, cache: Cache) -> Plan:
+def bytes_beside(num_ops: int, budget: int) -> int:
+    """Return what is left to the heap beside tensors, in a step with this many ops."""
+    return min(BYTES_BESIDE_OP * num_ops, int(budget * LARGEST_PART_BESIDE))
+
+
+def plan_tensors(graph: Graph, budget: int, options: Options, cache: Cache, hint: Plan | None = None) -> Plan:
+    """Return a plan whose tensors stay inside `budget`; if the planner finds none, `hint`, if that one does."""
     key = (options.planner, options.time_limit, options.seed)
     kept = cache.plan(graph, budget, key)
     if kept is not None:
@@ -50,9 +59,11 @@ def _plan_tensors(graph: Graph, budget: int, options: Options, cache: Cache) -> 
     listener = _Printer() if options.progress else False
     with _noting_interrupts() as interrupts:
         try:
-            plan = planners.plan(graph, budget, options.planner, options.time_limit, options.seed, listener)
+            plan = planners.plan(graph, budget, options.planner, options.time_limit, options.seed, listener, hint=hint)
         except BudgetError as error:
-            raise PlanError(_explain(graph, error), error) from None
+            if hint is None or hint.peak_bytes > budget:
+                raise PlanError(_explain(graph, error), error) from None
+            plan = hint
     if interrupts:
         print(f"remint: stopped; going on with the best plan so far, +{plan.overhead:.2%}", file=sys.stderr)
     else:

@@ -5,6 +5,7 @@ contract.py says what a planner is, methods/ has one file per method, table.py n
 
 from remint.planners.contract import Progress
 from remint.planners.planning import frontier, plan
+from remint.planners.short_search import quick_plan, smallest_plan
 from remint.planners.table import PLANNERS
 
-__all__ = ["PLANNERS", "Progress", "frontier", "plan"]
+__all__ = ["PLANNERS", "Progress", "frontier", "plan", "quick_plan", "smallest_plan"]
