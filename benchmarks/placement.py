@@ -12,7 +12,7 @@ from remint import _core
 from report import markdown, publish
 
 ALIGNMENT = 512
-MOVES = 2_000
+MOVES = 200_000
 
 Block = tuple[int, int, int]  # bytes, born, dies
 

@@ -73,13 +73,18 @@ class Arena final : public Memory {
   void erase(BlockId block);
   // Cuts `block`, which is free and not listed, in two. Returns the upper part, free and not listed.
   BlockId split(BlockId block, Bytes low_bytes);
+  // Not inline: plain requests must not pay for the index.
+  void add_to_index(BlockId id);
+  void remove_from_index(BlockId id);
   void add_free(BlockId id) {
     free_.insert({blocks_[id].nbytes, {blocks_[id].address, id}});
-    if (indexed_) free_at_.insert({blocks_[id].address, id});
+    if (indexed_) [[unlikely]]
+      add_to_index(id);
   }
   void remove_free(BlockId id) {
     free_.erase({blocks_[id].nbytes, {blocks_[id].address, id}});
-    if (indexed_) free_at_.erase(blocks_[id].address);
+    if (indexed_) [[unlikely]]
+      remove_from_index(id);
   }
 
   const Bytes alignment_;
