@@ -20,6 +20,7 @@ inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max()
 // What happens to bytes when the program drops its last reference to them.
 enum class Deallocation : std::uint8_t {
   kIgnore,  // nothing: they are a candidate for eviction like any other
+  kLazy,    // the same, until no recipe can need them any more
   kEager,   // they are evicted at once
   kBanish,  // they are freed for good as soon as nothing evicted depends on them
 };

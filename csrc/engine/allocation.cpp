@@ -52,6 +52,38 @@ void Allocation::free_blocks() {
   blocks.clear();
 }
 
+BlockId Allocation::allocate_guided(Bytes nbytes) {
+  const Stopwatch stopwatch(state_.statistics.searching);
+  Guide& guide = state_.guide;
+  if (guide.next(nbytes)) {
+    for (std::uint64_t tag : guide.victims()) {
+      const StorageId victim = guide.storage_of(tag);
+      // Evicting one can free another for good.
+      if (victim == kNone || !state_.records.storage(victim).has_bytes() || state_.root_tag(victim) != tag)
+        continue;
+      if (!state_.candidates.contains(victim)) {
+        guide.departs(Departure::kVictim);
+        break;
+      }
+      lifetimes_.evict(victim);
+    }
+    if (guide.active()) {
+      const BlockId block = state_.arena->allocate_at(guide.address(), nbytes);
+      if (block != kNone) return block;
+      guide.departs(Departure::kAddress);
+    }
+  }
+  stop_following();
+  return kNone;
+}
+
+void Allocation::stop_following() {
+  state_.guide.end();
+  if (state_.deallocation == state_.settings.deallocation) return;
+  state_.deallocation = state_.settings.deallocation;
+  if (state_.deallocation == Deallocation::kEager) lifetimes_.evict_released();
+}
+
 BlockId Allocation::allocate_raw(Bytes nbytes) {
   place_long_lived();
   for (;;) {

@@ -15,7 +15,8 @@ class Allocation {
   // Memory for the innermost op. Throws OutOfMemory.
   BlockId allocate(Bytes nbytes) {
     RunningOp& op = state_.running.innermost();
-    BlockId block = state_.memory->allocate(nbytes, op.end);
+    BlockId block = state_.guide.active() ? allocate_guided(nbytes) : kNone;
+    if (block == kNone) block = state_.memory->allocate(nbytes, op.end);
     while (block == kNone) {
       evict_for(nbytes);
       block = state_.memory->allocate(nbytes, op.end);
@@ -39,6 +40,11 @@ class Allocation {
   // nothing left to do; since nothing is made in between, trying again ends.
   bool free_up(Bytes nbytes);
 
+  // What follows is up to the policy again. Values that the program released are evicted.
+  void stop_following();
+  // Moves blocks together at the low end.
+  void compact() { move_together(0, state_.memory->budget(), Movable::kOutsideKernels); }
+
   // Decides where the innermost op's bytes are placed, by what it costs and makes.
   void place(Nanoseconds cost, Bytes nbytes);
   // Constants live long: they stand with what is expensive.
@@ -47,6 +53,8 @@ class Allocation {
   }
 
  private:
+  // As the guide says; kNone, and the guide has ended, if that cannot be done.
+  BlockId allocate_guided(Bytes nbytes);
   void evict_for(Bytes nbytes);
   bool evict_until_free(Bytes nbytes);
   void move_if_cheap(Bytes nbytes);

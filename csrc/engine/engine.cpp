@@ -33,6 +33,11 @@ void Engine::fix(ValueId value) {
   s.fixed = true;
 }
 
+void Engine::follow(const GuidedStep& step, std::uint64_t first_tag) {
+  state_.guide.begin(step, first_tag);
+  state_.deallocation = Deallocation::kLazy;
+}
+
 void Engine::mark(std::uint64_t tag) {
   const BlockEvent event{state_.clock, BlockChange::kMark, kNone, tag, 0, 0};
   state_.observers.tell(Observer::kBlocks, [&](Observer& observer) { observer.block(event); });

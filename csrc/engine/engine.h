@@ -120,6 +120,20 @@ class Engine {
   // cannot do.
   Bytes needed_bytes() const { return state_.needed_bytes; }
 
+  // ── A step that was seen before ──
+
+  // From now on requests are those of `step`, and it says what is evicted for them and where they are placed.
+  // Values that the program makes have the tags first_tag, first_tag + 1, and so on. `step` is not copied. A
+  // request of another size, or one that cannot be served as the guide says, ends it: what follows is up to
+  // the policy.
+  void follow(const GuidedStep& step, std::uint64_t first_tag);
+  void stop_following() { allocation_.stop_following(); }
+  const Guide& guide() const { return state_.guide; }
+  // Moves blocks together at the low end. Not while an op runs.
+  void compact() { allocation_.compact(); }
+  // Which future values have: for policies that ask. Not owned; null: unknown.
+  void foresee(const Foresight* foresight) { state_.policy->foresee(foresight); }
+
   // Observers are not owned.
   void add_observer(Observer* observer) { state_.observers.add(observer); }
   void remove_observer(Observer* observer) { state_.observers.remove(observer); }

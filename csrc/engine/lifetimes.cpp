@@ -11,7 +11,7 @@ void Lifetimes::after_unlock(StorageId id) {
   if (s.references > 0) return;
   const bool late = s.released_while_locked;
   s.released_while_locked = false;
-  if (state_.settings.deallocation == Deallocation::kBanish ||
+  if (state_.deallocation == Deallocation::kBanish ||
       (!state_.settings.reference && (late || state_.records.dead(id)))) {
     on_last_release(id);
   } else {
@@ -23,8 +23,13 @@ void Lifetimes::after_unlock(StorageId id) {
 // would look as if the program had just used it.
 void Lifetimes::evict_if_idle(StorageId id) {
   const Storage& s = state_.records.storage(id);
-  if (state_.settings.reference || state_.settings.deallocation != Deallocation::kEager) return;
+  const bool lazy = state_.deallocation == Deallocation::kLazy;
+  if (state_.settings.reference || (!lazy && state_.deallocation != Deallocation::kEager)) return;
   if (s.references > 0 || s.locked() || !s.has_bytes() || s.pinned) return;
+  if (lazy) {
+    if (state_.policy->is_useless(id)) evict(id);
+    return;
+  }
   for (ValueId value : s.values) {
     for (const Value::Reader& reader : state_.records.value(value).readers) {
       for (ValueId output : state_.records.op(reader.op).outputs) {
@@ -48,6 +53,18 @@ bool Lifetimes::evict_value(ValueId value) {
   return true;
 }
 
+void Lifetimes::evict_released() {
+  std::vector<StorageId> released;
+  for (StorageId id : state_.candidates.ids()) {
+    if (state_.records.storage(id).references == 0) released.push_back(id);
+  }
+  for (StorageId id : released) {
+    // Evicting one can free another for good.
+    if (state_.records.storage(id).in_use() && state_.candidates.contains(id))
+      evict(id, BlockChange::kReleased);
+  }
+}
+
 void Lifetimes::evict_all() {
   std::vector<StorageId> candidates;
   for (StorageId id = 0; id < state_.records.num_storage_slots(); ++id) {
@@ -66,15 +83,20 @@ void Lifetimes::on_last_release(StorageId id) {
     s.released_while_locked = true;
     return;
   }
-  switch (state_.settings.deallocation) {
+  switch (state_.deallocation) {
     case Deallocation::kIgnore:
       if (!reference && !s.has_bytes()) collect(id);
       return;
+    case Deallocation::kLazy:
     case Deallocation::kEager:
       if (!reference && state_.records.dead(id)) {
         collect(id);
       } else if (s.has_bytes() && !s.pinned) {
-        evict(id, BlockChange::kReleased);
+        if (state_.deallocation == Deallocation::kEager) {
+          evict(id, BlockChange::kReleased);
+        } else {
+          evict_if_idle(id);
+        }
       } else if (!s.has_bytes()) {
         state_.tell_block(BlockChange::kReleased, id);
       } else if (!reference && s.pinned && s.nbytes > 0) {
@@ -106,7 +128,7 @@ void Lifetimes::collect(StorageId id) {
       continue;
     }
     if (s.has_bytes()) {
-      if (state_.settings.deallocation == Deallocation::kIgnore) continue;
+      if (state_.deallocation == Deallocation::kIgnore) continue;
       if (s.pinned) state_.pinned_bytes -= s.nbytes;
       transitions_.drop_bytes(at, BlockChange::kDropped);
     } else {

@@ -41,6 +41,8 @@ class Lifetimes {
   void evict(StorageId id, BlockChange why = BlockChange::kEvicted);
   bool evict_value(ValueId value);
   void evict_all();
+  // Evicts all that the program has released.
+  void evict_released();
 
   // Pinned bytes are never recomputed, so their recipe is dropped. Views of them keep theirs.
   void pin_storage(StorageId id);

@@ -42,6 +42,7 @@ class Observer {
     kMemoryUse = 2,
     kBlocks = 4,
     kRequests = 8,
+    kCandidates = 16,
   };
   virtual ~Observer() = default;
   // A sum of interests; it never changes.
@@ -54,6 +55,10 @@ class Observer {
   virtual void rematerialized(std::uint64_t /*tag*/) {}
   virtual void evicted(std::uint64_t /*tag*/) {}
   virtual void freed(std::uint64_t /*tag*/) {}
+
+  // kCandidates: from now on, until it is used again, the storage can be evicted (the tag of its root value,
+  // and its block).
+  virtual void became_candidate(std::uint64_t /*tag*/, BlockId) {}
 
   // kMemoryUse: after every op.
   virtual void used(Nanoseconds /*now*/, Bytes /*used*/) {}

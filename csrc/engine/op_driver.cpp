@@ -164,6 +164,7 @@ void OpDriver::add_outputs(OpId op, const OpDescription& description, std::vecto
     outputs.push_back(records.add_value(id, output.tag));
     ++s.references;
     records.add_output(op, outputs.back(), output.takes_over);
+    state_.guide.note_made(output.tag, id);
     if (output.alias != kNone && !s.has_bytes() && s.cost > cost) neighbourhood.costs_more(id, s.cost - cost);
   }
   for (std::size_t k = 0; k < outputs.size(); ++k) {

@@ -14,7 +14,8 @@ struct EngineOptions {
   std::string policy = "dtr-eq";
   double ignore_small = 0.0;  // the policy passes over candidates smaller than this fraction of the mean size
   bool sample = false;        // the policy scores sqrt(n) candidates drawn at random instead of all n
-  std::uint64_t seed = 0;     // for `sample` and the policy `random`
+  double time_exponent = 1.0;  // of the time until a value is needed, in the scores of `clairvoyant`
+  std::uint64_t seed = 0;      // for `sample` and the policy `random`
   Deallocation deallocation = Deallocation::kEager;
   std::optional<bool> partition;                  // unset: what the policy's row in the table says
   std::optional<bool> moving;                     // unset: on the arena

@@ -95,7 +95,7 @@ void Pinning::before_write(ValueId value, bool by_request) {
   const Records& records = state_.records;
   if (!records.storage(id).pinned || records.storage(id).readers == 0) return;
   // Where releases count, pinning what the program has drops all recipes that lie between.
-  if (state_.settings.deallocation == Deallocation::kEager) {
+  if (state_.deallocation == Deallocation::kEager || state_.deallocation == Deallocation::kLazy) {
     for (StorageId referenced : lifetimes_.referenced_descendants(id)) {
       if (records.storage(referenced).in_use()) pin(records.storage(referenced).values[0], by_request);
     }

@@ -5,12 +5,13 @@
 namespace remint {
 
 EngineState::EngineState(const EngineOptions& options, std::unique_ptr<Memory> memory, Device& device)
-    : settings(settings_for(options, dynamic_cast<Arena*>(memory.get()) != nullptr)),
+    : settings(settings_for(options, dynamic_cast<Ideal*>(memory.get()) == nullptr)),
       memory(std::move(memory)),
       arena(dynamic_cast<Arena*>(this->memory.get())),
       candidates(records, *this->memory),
       policy(make_policy({options, settings, records, candidates, arena})),
-      device(device) {}
+      device(device),
+      deallocation(settings.deallocation) {}
 
 void EngineState::tell_blocks(BlockChange change, StorageId id) {
   const Storage& s = records.storage(id);

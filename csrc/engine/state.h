@@ -7,6 +7,7 @@
 
 #include "engine/candidates.h"
 #include "engine/device.h"
+#include "engine/guide.h"
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/records.h"
@@ -45,6 +46,11 @@ struct EngineState {
   void tell_computed(std::uint64_t tag) {
     observers.tell(Observer::kDecisions, [&](Observer& observer) { observer.computed(tag); });
   }
+  void tell_candidate(StorageId id) {
+    observers.tell(Observer::kCandidates, [&](Observer& observer) {
+      observer.became_candidate(root_tag(id), records.storage(id).block);
+    });
+  }
   void tell_used() {
     observers.tell(Observer::kMemoryUse, [&](Observer& observer) { observer.used(clock, memory->used()); });
   }
@@ -62,6 +68,9 @@ struct EngineState {
   RunningOps running;
   std::vector<ReadLock> read_locks;
   Observers observers;
+  Guide guide;
+  // settings.deallocation; lazy while a guide is followed, which says what is evicted when.
+  Deallocation deallocation;
   Statistics statistics;
   // The clock starts at 1 so that nothing is ever accessed at time 0, as in DTR's reference.
   Nanoseconds clock = 1;

@@ -64,12 +64,14 @@ class Transitions {
     if (s.has_bytes() && !s.pinned && !state_.candidates.contains(id)) {
       keeps_order ? state_.candidates.put_back(id) : state_.candidates.add(id);
       state_.policy->touched(id);
+      state_.tell_candidate(id);
     }
     return true;
   }
   void join_candidates(StorageId id) {
     state_.candidates.add(id);
     state_.policy->touched(id);
+    state_.tell_candidate(id);
   }
   void leave_candidates(StorageId id) {
     state_.candidates.remove(id);

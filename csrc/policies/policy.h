@@ -8,6 +8,7 @@
 #include "engine/candidates.h"
 #include "engine/options.h"
 #include "memory/arena.h"
+#include "policies/foresight.h"
 #include "policies/neighbourhood.h"
 
 namespace remint {
@@ -58,6 +59,11 @@ class Policy {
 
   // Like `choose`, for one storage, when it does not matter where it stands.
   virtual void choose_anywhere(Nanoseconds now, Choice& choice) { choose(0, now, choice); }
+
+  // When values are used again; null: nobody knows. Not owned.
+  virtual void foresee(const Foresight*) {}
+  // Whether it is known that neither the storage nor anything that is made from it is needed again.
+  virtual bool is_useless(StorageId) { return false; }
 
   // The storage joined or left the candidates, was accessed, or changed its cost.
   virtual void touched(StorageId) {}

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "policies/clairvoyant.h"
 #include "policies/coop.h"
 #include "policies/score_policies.h"
 
@@ -13,7 +14,8 @@ using Context = const PolicyContext&;
 using Kind = NeighbourhoodKind;
 
 // DTR's policies (2021, section 4 and appendix D); `coop` (2023), and `dte`, the arena's variant of `dtr-eq`
-// from Coop's comparison. A score's formula is: numerator, by size, by staleness, adjacent free bytes.
+// from Coop's comparison; `clairvoyant`, which knows the rest of the step. A score's formula is: numerator,
+// by size, by staleness, adjacent free bytes.
 constexpr PolicyRow kTable[] = {
     // name, needs an arena, partition
     {"dtr", false, false,
@@ -35,6 +37,7 @@ constexpr PolicyRow kTable[] = {
        return make_score_policy({Numerator::kCost, true, false}, Kind::kClosures, c);
      }},
     {"random", false, false, [](Context c) -> Made { return make_random_policy(c); }},
+    {"clairvoyant", false, false, [](Context c) -> Made { return make_clairvoyant_policy(c); }},
     {"coop", true, true, [](Context c) -> Made { return make_coop_policy(c); }},
     {"dte", true, false,
      [](Context c) -> Made {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "memory/unplaced.h"
+
 namespace remint {
 namespace {
 
 std::unique_ptr<Memory> make_memory(const SimulationOptions& options) {
+  if (!options.placed) return std::make_unique<Unplaced>(options.budget, options.alignment);
   if (options.arena) return std::make_unique<Arena>(options.budget, options.alignment);
   return std::make_unique<Ideal>(options.budget);
 }
@@ -76,8 +79,18 @@ bool Simulation::resident(std::int32_t tensor) const {
   return engine_.records().storage(engine_.records().value(value).storage).has_bytes();
 }
 
+BlockId Simulation::block_of(std::int32_t tensor) const {
+  if (tensors_[tensor].raw != kNone) return tensors_[tensor].raw;
+  const Storage& s = engine_.records().storage(engine_.records().value(value_of(tensor)).storage);
+  return s.has_bytes() ? s.block : kNone;
+}
+
 void Simulation::step(const TraceColumns& trace, std::size_t event) {
   trace_ = &trace;
+  if (options_.engine.policy == "clairvoyant") {
+    if (foreseen_ != trace.num_events) foresee();
+    foresight_->move_to(static_cast<Foresight::Position>(event));
+  }
   switch (trace.kind(event)) {
     case EventKind::kConstant:
       add_constant(static_cast<std::int32_t>(trace.out_offsets[event]));
@@ -105,6 +118,26 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
       break;
   }
   if (options_.engine.check) engine_.check();
+}
+
+// Every value of the trace is used where an event names it, and at the end if it is held.
+void Simulation::foresee() {
+  std::vector<Foresight::Use> uses;
+  std::vector<Nanoseconds> starts(trace_->num_events + 1, 0);
+  for (std::size_t event = 0; event < trace_->num_events; ++event) {
+    starts[event + 1] = starts[event] + trace_->nanoseconds[event];
+    if (trace_->kind(event) == EventKind::kRelease) continue;
+    for (std::int64_t a = trace_->arg_offsets[event]; a < trace_->arg_offsets[event + 1]; ++a) {
+      uses.push_back({static_cast<std::uint64_t>(trace_->args[a]), static_cast<Foresight::Position>(event)});
+    }
+  }
+  for (std::size_t i = 0; i < trace_->num_held; ++i) {
+    uses.push_back(
+        {static_cast<std::uint64_t>(trace_->held[i]), static_cast<Foresight::Position>(trace_->num_events)});
+  }
+  foresight_ = std::make_unique<Foresight>(uses, std::move(starts), trace_->num_tensors);
+  foreseen_ = trace_->num_events;
+  engine_.foresee(foresight_.get());
 }
 
 class Simulation::SimulatedOp final : public ProgramOp {

@@ -14,6 +14,7 @@ struct SimulationOptions {
   Bytes budget = 0;
   bool arena = false;  // otherwise ideal memory, with the semantics of DTR's reference
   Bytes alignment = 64;
+  bool placed = true;   // on the arena: blocks have addresses. Otherwise their lifetimes are noted (Unplaced)
   bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
   EngineOptions engine;
 };
@@ -29,6 +30,8 @@ class Simulation final : private Device {
   void finish(const TraceColumns& trace);
 
   bool resident(std::int32_t tensor) const;
+  // Where a tensor is; kNone if it is not resident, or has no block.
+  BlockId block_of(std::int32_t tensor) const;
   // The engine's name for a tensor.
   ValueId value_of(std::int32_t tensor) const;
   Engine& engine() { return engine_; }
@@ -62,6 +65,7 @@ class Simulation final : private Device {
   // An op of the trace, for the op driver.
   class SimulatedOp;
 
+  void foresee();
   ValueId recorded_value_of(std::int32_t tensor);
   void add_tensor(ValueId value, BlockId raw);
   void add_constant(std::int32_t tensor);
@@ -77,6 +81,8 @@ class Simulation final : private Device {
   std::vector<Handle> handles_;
   std::vector<Tensor> tensors_;
   std::function<void(std::size_t event)> kernel_hook_;
+  std::unique_ptr<Foresight> foresight_;  // where the policy asks for it
+  std::size_t foreseen_ = 0;              // events
   OpHooks op_hooks_;
   // Of the op at hand; members, so that their memory is used again.
   OpDescription description_;

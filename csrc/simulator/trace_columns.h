@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/types.h"
 
@@ -49,6 +50,43 @@ struct TraceColumns {
   const std::int32_t* held = nullptr;
 
   EventKind kind(std::size_t event) const { return static_cast<EventKind>(kinds[event]); }
+};
+
+// Columns that are being written.
+struct RecordedColumns {
+  std::vector<std::uint8_t> kinds;
+  std::vector<std::int64_t> nanoseconds;
+  std::vector<std::uint64_t> signatures;  // ops of one kind: operator, sizes and types
+  std::vector<std::int32_t> names;
+  std::vector<std::int32_t> sources;
+  std::vector<std::int64_t> arg_offsets{0};
+  std::vector<std::int32_t> args;
+  std::vector<std::uint8_t> effects;
+  std::vector<std::int64_t> out_offsets{0};
+  std::vector<std::int64_t> nbytes;
+  std::vector<std::int32_t> aliases;
+  std::vector<std::int64_t> request_offsets{0};
+  std::vector<std::int64_t> request_bytes;
+  std::vector<std::int32_t> request_outputs;
+
+  // Nothing is held.
+  TraceColumns view() const {
+    TraceColumns view;
+    view.num_events = kinds.size();
+    view.num_tensors = nbytes.size();
+    view.kinds = kinds.data();
+    view.nanoseconds = nanoseconds.data();
+    view.arg_offsets = arg_offsets.data();
+    view.args = args.data();
+    view.effects = effects.data();
+    view.out_offsets = out_offsets.data();
+    view.nbytes = nbytes.data();
+    view.aliases = aliases.data();
+    view.request_offsets = request_offsets.data();
+    view.request_bytes = request_bytes.data();
+    view.request_outputs = request_outputs.data();
+    return view;
+  }
 };
 
 // What can be said of a trace without running it.

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from remint import _core
 
-Deallocation = Literal["ignore", "eager", "banish"]
+Deallocation = Literal["ignore", "lazy", "eager", "banish"]
 
 
 @dataclass(frozen=True, kw_only=True)

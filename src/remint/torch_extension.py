@@ -29,6 +29,7 @@ _PLAIN_SESSION: dict[str, Any] = {
     "blocks": False,
     "record": False,
     "source_lines": False,
+    "learn": False,
 }
 
 

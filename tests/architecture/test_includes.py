@@ -19,9 +19,10 @@ REACHES = {
     "engine": {"base", "memory", "policies"},
     "policies": {"base", "memory", "engine"},
     "simulator": {"base", "memory", "engine", "policies"},
+    "learning": {"base", "memory", "engine", "policies", "simulator"},
     "planner": {"base"},
     "bindings": {"base", "memory", "engine", "policies", "simulator", "planner"},
-    "torch": {"base", "memory", "engine", "policies", "simulator", "bindings"},
+    "torch": {"base", "memory", "engine", "policies", "simulator", "learning", "bindings"},
 }
 TORCH_HEADERS = {
     name

@@ -412,7 +412,7 @@ def test_seeds_matter_and_repeat(policy):
         ({"policy": "coop"}, "policy 'coop' chooses by address and needs memory='arena'"),
         ({"policy": "dte", "memory": "ideal"}, "needs memory='arena'"),
         ({"memory": "cloud"}, "memory is one of 'ideal', 'arena', not 'cloud'"),
-        ({"deallocation": "never"}, "deallocation is one of 'ignore', 'eager', 'banish'"),
+        ({"deallocation": "never"}, "deallocation is one of 'ignore', 'lazy', 'eager', 'banish'"),
         ({"inplace": "ghost"}, "inplace='ghost' needs memory='arena'"),
         ({"inplace": "maybe", "memory": "arena"}, "inplace is one of"),
         ({"max_slowdown": 0.5}, "max_slowdown is 1 or more"),

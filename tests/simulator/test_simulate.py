@@ -44,7 +44,7 @@ def test_a_budget_is_bytes_a_string_or_a_percentage_of_the_peak() -> None:
         ({"budget": 1, "policy": "coop"}, "needs memory='arena'"),
         ({"budget": 1, "policy": "dte"}, "needs memory='arena'"),
         ({"budget": 1, "memory": "heap"}, "one of 'ideal', 'arena'"),
-        ({"budget": 1, "deallocation": "later"}, "one of 'ignore', 'eager', 'banish'"),
+        ({"budget": 1, "deallocation": "later"}, "one of 'ignore', 'lazy', 'eager', 'banish'"),
         ({"budget": 1, "inplace": "ghost"}, "needs memory='arena'"),
         ({"budget": 1, "max_slowdown": 0.5}, "1 or more"),
         ({"budget": 1, "ignore_small": 2.0}, "0 to 1"),

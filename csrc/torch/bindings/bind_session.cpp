@@ -31,7 +31,7 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 class PySession {
  public:
   PySession(Bytes budget, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
-            bool source_lines, const py::kwargs& engine) {
+            bool source_lines, bool learn, const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
     options.engine = engine_options(engine);
@@ -42,6 +42,7 @@ class PySession {
     options.blocks = blocks;
     options.record = record;
     options.source_lines = source_lines;
+    options.learn = learn;
     patch_legacy_types();
     session_ = Session::open(options, cpu_backend());
   }
@@ -64,6 +65,10 @@ class PySession {
     }
   }
   bool closed() const { return session_->closed(); }
+  void step() {
+    py::gil_scoped_release nogil;
+    session_->step();
+  }
 
   py::dict figures() {
     const Figures f = without_gil([&] { return session_->figures(); });
@@ -88,6 +93,20 @@ class PySession {
     d["bookkeeping_ns"] = f.bookkeeping;
     d["moved_bytes"] = s.moved_bytes;
     d["unusable_bytes"] = s.num_searches == 0 ? 0.0 : s.unusable_bytes / static_cast<double>(s.num_searches);
+    return d;
+  }
+
+  // What came of the steps.
+  py::dict learning() {
+    const LearningFigures f = without_gil([&] { return session_->learning(); });
+    py::dict d;
+    for (const auto& [name, steps] : {std::pair("greedy", &f.greedy), std::pair("learned", &f.learned)}) {
+      d[name] = py::make_tuple(steps->num_steps, steps->computed, steps->rematerialized, steps->searching);
+    }
+    d["num_departures"] = f.num_departures;
+    d["last_departure"] = f.last_departure;
+    d["num_known_steps"] = f.num_known;
+    d["known_bytes"] = f.known_bytes;
     return d;
   }
 
@@ -133,7 +152,7 @@ class PySession {
   py::object recorded() {
     const Recorder* recorder = session_->recorder();
     if (recorder == nullptr) return py::none();
-    const Recorder::Columns& c = recorder->columns();
+    const RecordedColumns& c = recorder->columns();
     py::dict d;
     d["kinds"] = array_of(c.kinds);
     d["nanoseconds"] = array_of(c.nanoseconds);
@@ -187,14 +206,16 @@ class PySession {
 
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, const py::kwargs&>(), py::kw_only(),
-           py::arg("budget"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"), py::arg("events"),
-           py::arg("blocks"), py::arg("record"), py::arg("source_lines"))
+      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, bool, const py::kwargs&>(),
+           py::kw_only(), py::arg("budget"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
+           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("learn"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)
       .def_property_readonly("closed", &PySession::closed)
+      .def("step", &PySession::step)
       .def("figures", &PySession::figures)
+      .def("learning", &PySession::learning)
       .def("by_operator", &PySession::by_operator)
       .def("timeline", &PySession::timeline)
       .def("events", &PySession::events)
@@ -203,6 +224,11 @@ void bind_session(py::module_& module) {
       .def("pinned_by", &PySession::pinned_by)
       .def("check", &PySession::check)
       .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"), py::arg("nbytes"));
+  // A step of the program ends, in the budget that the thread is in.
+  module.def("step_ends", [] {
+    py::gil_scoped_release nogil;
+    if (Session* session = current_session()) session->step();
+  });
   module.def("enter_module", &SourceLines::enter_module, py::arg("path"));
 }
 

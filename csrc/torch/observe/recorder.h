@@ -17,23 +17,6 @@ namespace remint {
 
 class Recorder final : public SessionObserver, public Observer {
  public:
-  struct Columns {
-    std::vector<std::uint8_t> kinds;
-    std::vector<std::int64_t> nanoseconds;
-    std::vector<std::uint64_t> signatures;  // ops of one kind: operator, sizes and types
-    std::vector<std::int32_t> names;
-    std::vector<std::int32_t> sources;
-    std::vector<std::int64_t> arg_offsets{0};
-    std::vector<std::int32_t> args;
-    std::vector<std::uint8_t> effects;
-    std::vector<std::int64_t> out_offsets{0};
-    std::vector<std::int64_t> nbytes;
-    std::vector<std::int32_t> aliases;
-    std::vector<std::int64_t> request_offsets{0};
-    std::vector<std::int64_t> request_bytes;
-    std::vector<std::int32_t> request_outputs;
-  };
-
   // SessionObserver.
   bool wants_ops() const override { return true; }
   void constant(Bytes nbytes, std::int32_t where) override;
@@ -51,8 +34,10 @@ class Recorder final : public SessionObserver, public Observer {
   void fixed(ValueId, std::uint64_t number) override { about(EventKind::kFix, number); }
   void materialized(ValueId, std::uint64_t number) override { about(EventKind::kMaterialize, number); }
 
-  const Columns& columns() const { return columns_; }
+  const RecordedColumns& columns() const { return columns_; }
   const std::vector<std::string>& names() const { return names_; }
+  // Forgets the events so far, but not the names.
+  void clear() { columns_ = RecordedColumns(); }
 
  private:
   struct Request {
@@ -66,7 +51,7 @@ class Recorder final : public SessionObserver, public Observer {
   void end_event(EventKind kind);
   void note_op(Nanoseconds cost, std::uint64_t signature, std::int32_t name, std::int32_t source);
 
-  Columns columns_;
+  RecordedColumns columns_;
   std::vector<std::string> names_;
   std::unordered_map<const Operator*, std::int32_t> name_of_;
   std::vector<Request> requests_;

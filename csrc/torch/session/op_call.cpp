@@ -8,6 +8,7 @@
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/tags.h"
 #include "torch/dispatch/threads.h"
+#include "torch/session/learner.h"
 #include "torch/session/owned_storages.h"
 
 namespace remint {
@@ -41,6 +42,7 @@ void OpCall::run(const KernelCall& call, const Operator& op, torch::jit::Stack* 
   observing_ = false;
   signature_ = signature_of(state_.backend, op, *stack, first_);
   estimate_ = &state_.costs.of(signature_);
+  if (state_.learner != nullptr) state_.learner->before_op(op, signature_);
   // Whatever happens, nothing of this call is left behind.
   struct Cleanup {
     OpCall& call;

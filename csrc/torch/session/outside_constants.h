@@ -33,6 +33,13 @@ class OutsideConstants {
   void forget(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone);
   void cache(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone);
   void clear();
+  // Calls visit(number, nbytes) for each that a recipe reads.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const Entry& entry : entries_) {
+      if (entry.storage) visit(entry.number, static_cast<Bytes>(entry.storage->nbytes()));
+    }
+  }
 
  private:
   struct Entry {

@@ -33,6 +33,10 @@ Session::Session(const SessionOptions& options, Backend& backend)
   state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
   state_.engine->note_dropped(&state_.dropped);
   logs_.open(state_);
+  if (options.learn && !options.record && !options.chaos && !options.spill) {
+    learner_ = std::make_unique<Learner>(state_);
+    state_.learner = learner_.get();
+  }
 }
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend) {
@@ -81,6 +85,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   apply_pending();
   logs_.note_pass(state_);
+  if (learner_ != nullptr && learner_->finds_steps()) work([&] { learner_->find_boundary(); });
   const std::size_t first = stack->size() - op.writes.size();
   const Busy busy(state_.busy);
   state_.current = &op;
@@ -134,6 +139,13 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
       if (owned != nullptr) work([&] { state_.pin(owned, reason); });
     });
   }
+}
+
+void Session::step() {
+  const Lock lock(mutex_);
+  if (closed_ || learner_ == nullptr || state_.busy) return;
+  apply_pending();
+  work([&] { learner_->step_ended(); });
 }
 
 // ── Memory ──
@@ -344,6 +356,7 @@ void Session::close() {
   const Lock lock(mutex_);
   if (closed_) return;
   apply_pending();
+  if (learner_ != nullptr) learner_->end();
   // What is pinned from here on is no decision of the program's.
   logs_.end_recording(state_);
   std::exception_ptr failure;
@@ -394,6 +407,11 @@ Figures Session::figures() {
   Figures figures = figures_of(state_);
   figures.bookkeeping = bookkeeping_;
   return figures;
+}
+
+LearningFigures Session::learning() {
+  const Lock lock(mutex_);
+  return learner_ == nullptr ? LearningFigures() : learner_->figures();
 }
 
 std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {

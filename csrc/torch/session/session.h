@@ -20,6 +20,7 @@
 #include "torch/dispatch/kernel_call.h"
 #include "torch/observe/figures.h"
 #include "torch/observe/logs.h"
+#include "torch/session/learner.h"
 #include "torch/session/op_call.h"
 #include "torch/session/pending_releases.h"
 #include "torch/session/session_lock.h"
@@ -46,6 +47,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   // An operator call of a thread that is inside. The interposed key is excluded.
   void run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
 
+  // A step of the program ends, and another one begins.
+  void step();
+
   // Memory for a thread inside the budget.
   c10::DataPtr allocate(std::size_t nbytes);
   // Frees what `allocate` gave and nobody adopted.
@@ -67,6 +71,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void unlock_for_read(ValueId value);
 
   Figures figures();
+  LearningFigures learning();
   std::vector<std::pair<std::string, Bytes>> pinned_by();
   std::vector<Rematerializations::Row> rematerializations();
   std::vector<Timeline::Sample> timeline();
@@ -99,6 +104,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Nanoseconds bookkeeping_ = 0;  // around ops of the program, without replays and searches
   Figures final_;
   Logs logs_;
+  std::unique_ptr<Learner> learner_;
   PendingReleases pending_;
 };
 

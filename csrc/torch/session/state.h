@@ -35,9 +35,11 @@ struct SessionOptions {
   bool events = false;        // keep the decisions
   bool blocks = false;        // keep what becomes of every block
   bool record = false;        // take notes of the op stream
+  bool learn = false;         // know a step that comes again, and guide the engine through it
   bool source_lines = false;  // know the line of the program that each op came from
 };
 
+class Learner;
 class OwnedStorages;
 class OutsideConstants;
 
@@ -70,6 +72,7 @@ struct SessionState {
   std::uint64_t next_number = 0;  // of the next tensor: the tag of its value
   SessionObserver no_observer;
   SessionObserver* observer = &no_observer;
+  Learner* learner = nullptr;
   Rematerializations rematerializations;
   BlockMakers block_makers;
   Bytes spilled = 0;

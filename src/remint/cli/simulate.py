@@ -88,7 +88,9 @@ def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, b
         f"(default: {budget.replace('%', '%%')})",
     )
     parser.add_argument("--memory", default=memory, choices=["ideal", "arena"], help=f"default: {memory}")
-    parser.add_argument("--deallocation", default="eager", choices=["ignore", "eager", "banish"], help="default: eager")
+    parser.add_argument(
+        "--deallocation", default="eager", choices=["ignore", "lazy", "eager", "banish"], help="default: eager"
+    )
     parser.add_argument("--inplace", choices=["copy", "ghost"], help="default: ghost on the arena, else copy")
     parser.add_argument("--partition", action=argparse.BooleanOptionalAction, help="cheap and expensive bytes apart")
     parser.add_argument(

@@ -14,7 +14,7 @@ from remint import torch_extension
 from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
 from remint.runtime.live_run import LiveRun
-from remint.runtime.patches import module_paths, tensor_methods
+from remint.runtime.patches import module_paths, optimizer_steps, tensor_methods
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
@@ -45,6 +45,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     Args:
         budget: bytes, as an int or a string such as `"2GiB"`.
         policy: chooses what is evicted; `remint.policy_names()` lists them.
+        learn: know a step of the program that comes again, and decide with its whole course in view. Steps end where
+            an optimizer steps, or with a backward pass if there is no optimizer; `run.step()` marks them by hand.
         overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
         partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
@@ -69,6 +71,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         budget: int | str,
         *,
         policy: str = "coop",
+        learn: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
         partition: bool | None = None,
         ignore_small: float = 0.0,
@@ -87,6 +90,11 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             raise ValueError("a budget of 0 bytes holds nothing: give more")
         if policy not in policy_names("arena"):
             raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
+        if policy == "clairvoyant":
+            raise ValueError(
+                "policy 'clairvoyant' knows the future, which a program does not tell: it decides on steps that come "
+                "again, whatever the policy for the others is (learn=True, the default)"
+            )
         if overflow not in ("raise", "spill"):
             raise ValueError(f'overflow is "raise" or "spill", not {overflow!r}')
         options = EngineOptions(
@@ -104,6 +112,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "blocks": blocks,
             "record": False,
             "source_lines": source_lines,
+            "learn": learn,
         }
         self._open = threading.local()
 
@@ -112,6 +121,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
         tensor_methods.install()
+        if self._options["learn"]:
+            optimizer_steps.install()
         if self._options["source_lines"]:
             module_paths.install()
         run = LiveRun(session, policy=self._policy)
@@ -127,6 +138,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         session, run = self._open.runs.pop()
         session.leave()
         tensor_methods.uninstall()
+        if self._options["learn"]:
+            optimizer_steps.uninstall()
         if self._options["source_lines"]:
             module_paths.uninstall()
         run._failed(error)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from remint.results.block_log import BlockLog, Label
+from remint.results.learning import Learning, Phase
 from remint.results.run import Rematerialized, RematerializedOp, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
@@ -146,6 +147,28 @@ class LiveRun:
         seconds, nbytes = self._session.timeline()
         return Timeline(seconds, nbytes) if len(seconds) else None
 
+    def step(self) -> None:
+        """Say that a step of the program ends here. From then on, only this and optimizers say where steps end."""
+        self._session.step()
+
+    @property
+    def learning(self) -> Learning:
+        """What was learned of the program's steps, and what came of it."""
+        figures = self._session.learning()
+
+        def phase(name: Literal["greedy", "learned"]) -> Phase:
+            num_steps, *nanoseconds = figures[name]
+            return Phase(num_steps, *(each * 1e-9 for each in nanoseconds))
+
+        return Learning(
+            greedy=phase("greedy"),
+            learned=phase("learned"),
+            num_departures=figures["num_departures"],
+            last_departure=figures["last_departure"],
+            num_known_steps=figures["num_known_steps"],
+            known_bytes=figures["known_bytes"],
+        )
+
     def by_op(self) -> list[Rematerialized]:
         """Return which operators were recomputed, the most expensive first.
 
@@ -249,6 +272,9 @@ class LiveRun:
         lines = [str(self.finished())]
         if self.spilled_bytes:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
+        learning = self.learning
+        if learning.num_known_steps:
+            lines.append(f"  steps         {learning}")
         for row in self.by_op()[:3]:
             where = _where(row)
             lines.append(

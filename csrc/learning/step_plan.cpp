@@ -1,0 +1,199 @@
+#include "learning/step_plan.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/errors.h"
+#include "memory/placement.h"
+#include "simulator/simulation.h"
+
+namespace remint {
+namespace {
+
+// Notes which values are evicted, and the first request before which each of them could be.
+class Evictions final : public Observer {
+ public:
+  struct Eviction {
+    std::uint64_t tag;
+    BlockId block;
+    std::uint32_t request;
+  };
+  explicit Evictions(const Unplaced& memory) : memory_(memory) {}
+  unsigned interests() const override { return kDecisions | kCandidates; }
+  void became_candidate(std::uint64_t tag, BlockId block) override {
+    since_[tag] = {tag, block, static_cast<std::uint32_t>(memory_.lifetimes().size())};
+  }
+  void evicted(std::uint64_t tag) override { evictions_.push_back(since_.at(tag)); }
+
+  // In the order of the requests.
+  std::vector<Eviction> sorted() {
+    std::stable_sort(evictions_.begin(), evictions_.end(),
+                     [](const Eviction& a, const Eviction& b) { return a.request < b.request; });
+    return evictions_;
+  }
+
+ private:
+  const Unplaced& memory_;
+  std::unordered_map<std::uint64_t, Eviction> since_;
+  std::vector<Eviction> evictions_;
+};
+
+}  // namespace
+
+namespace {
+
+std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                           const std::vector<std::int32_t>& held, const StepLimits& limits,
+                                           double time_exponent) {
+  std::vector<std::int64_t> nbytes = step.columns.nbytes;
+  std::copy(sizes.begin(), sizes.end(), nbytes.begin());
+  TraceColumns trace = step.view();
+  trace.nbytes = nbytes.data();
+  trace.held = held.data();
+  trace.num_held = held.size();
+
+  SimulatedStep found;
+  found.limit = limits.budget;
+  for (Nanoseconds nanoseconds : step.columns.nanoseconds) found.computed += nanoseconds;
+  SimulationOptions options;
+  options.budget = limits.budget;
+  options.arena = true;
+  options.placed = false;
+  options.alignment = limits.alignment;
+  options.ghosts = true;
+  options.engine.policy = "clairvoyant";
+  options.engine.time_exponent = time_exponent;
+  options.engine.deallocation = Deallocation::kLazy;
+  options.engine.partition = false;
+  options.engine.moving = false;
+  options.engine.max_depth = limits.max_depth;
+  options.engine.max_rematerialized =
+      static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(found.computed));
+  Simulation simulation(options);
+  Engine& engine = simulation.engine();
+  const auto& memory = static_cast<const Unplaced&>(engine.memory());
+  Evictions evictions(memory);
+  try {
+    for (std::size_t event = 0; event < step.num_constants(); ++event) {
+      const std::size_t before = memory.lifetimes().size();
+      simulation.step(trace, event);
+      found.blocks_of_constants.push_back(memory.lifetimes().size() > before ? static_cast<BlockId>(before)
+                                                                             : kNone);
+    }
+    found.num_constants = memory.lifetimes().size();
+    engine.add_observer(&evictions);
+    for (std::size_t event = step.num_constants(); event < trace.num_events; ++event)
+      simulation.step(trace, event);
+  } catch (const OutOfMemory&) {
+    return std::nullopt;
+  } catch (const Thrash&) {
+    return std::nullopt;
+  }
+  found.peak = memory.peak();
+  found.rematerialized = engine.statistics().rematerialized;
+  found.lifetimes = memory.lifetimes();
+  // A value is evicted as soon as it is not used any more. So blocks live shorter, and are easier to place.
+  for (const Evictions::Eviction& eviction : evictions.sorted()) {
+    if (eviction.request == found.lifetimes.size()) break;  // no request needs its space
+    found.first_victims.resize(eviction.request + 1, static_cast<std::uint32_t>(found.victims.size()));
+    found.victims.push_back(static_cast<std::uint32_t>(eviction.tag - step.num_constants()));
+    found.lifetimes[eviction.block].dies = eviction.request;
+  }
+  found.first_victims.resize(found.lifetimes.size() + 1, static_cast<std::uint32_t>(found.victims.size()));
+  found.blocks_of_tensors.assign(trace.num_tensors - step.num_constants(), kNone);
+  for (std::int32_t tensor : step.held) {
+    const auto number = static_cast<std::size_t>(tensor);
+    if (number < step.num_constants()) continue;
+    found.blocks_of_tensors[number - step.num_constants()] = simulation.block_of(tensor);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                           const std::vector<std::int32_t>& held, const StepLimits& limits) {
+  // How much the time until a value is needed should count differs from step to step.
+  constexpr double kExponents[] = {1.0, 0.5, 2.0, 0.25};
+  std::optional<SimulatedStep> best;
+  for (double exponent : kExponents) {
+    std::optional<SimulatedStep> found = simulate_once(step, sizes, held, limits, exponent);
+    if (found && (!best || found->rematerialized < best->rematerialized)) best = std::move(found);
+  }
+  return best;
+}
+
+namespace {
+
+std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surroundings& surroundings,
+                                       bool keeps_places, Bytes budget, Bytes alignment) {
+  constexpr std::uint64_t kMoves = 200'000;
+  const auto end = static_cast<std::uint32_t>(step.lifetimes.size());
+  auto footprint = [&](Bytes nbytes) {
+    return std::max<Bytes>((nbytes + alignment - 1) / alignment * alignment, alignment);
+  };
+  std::vector<PlacedBlock> blocks(step.lifetimes.size());
+  for (std::uint32_t request = 0; request < end; ++request) {
+    const Unplaced::Lifetime& lifetime = step.lifetimes[request];
+    blocks[request].nbytes = footprint(lifetime.nbytes);
+    blocks[request].born = request;
+    blocks[request].dies = lifetime.dies == kNone ? end : lifetime.dies;
+  }
+  std::vector<char> absent(step.num_constants, 0);
+  for (std::size_t constant = 0; constant < surroundings.constants.size(); ++constant) {
+    const BlockId block = step.blocks_of_constants[constant];
+    if (block == kNone) continue;
+    const Occupied& there = surroundings.constants[constant];
+    if (there.address < 0) {
+      absent[block] = 1;
+      continue;
+    }
+    blocks[block].born = 0;
+    blocks[block].nbytes = there.nbytes;
+    blocks[block].address = there.address;
+  }
+  for (const auto& [number, constant] : surroundings.heirs) {
+    if (!keeps_places) break;
+    const BlockId heir = step.blocks_of_tensors[number];
+    const BlockId before = step.blocks_of_constants[constant];
+    if (heir == kNone || before == kNone || heir < step.num_constants) continue;
+    if (blocks[before].address == kNoAddress || blocks[before].nbytes != blocks[heir].nbytes) continue;
+    if (blocks[before].dies <= blocks[heir].born) blocks[heir].address = blocks[before].address;
+  }
+  // Constants that are not in the arena take no place: their entries become empty.
+  std::vector<PlacedBlock> placed;
+  std::vector<std::size_t> index(blocks.size(), 0);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i < step.num_constants && absent[i]) continue;
+    index[i] = placed.size();
+    placed.push_back(blocks[i]);
+  }
+  for (const Occupied& other : surroundings.others) {
+    PlacedBlock block;
+    block.nbytes = other.nbytes;
+    block.born = 0;
+    block.dies = end;
+    block.address = other.address;
+    placed.push_back(block);
+  }
+  if (!place(placed, budget, kMoves, 0).fits) return std::nullopt;
+  GuidedStep guide;
+  for (std::size_t request = step.num_constants; request < blocks.size(); ++request) {
+    guide.requests.push_back(
+        {step.lifetimes[request].nbytes, placed[index[request]].address, step.first_victims[request]});
+  }
+  guide.victims = step.victims;
+  return guide;
+}
+
+}  // namespace
+
+std::optional<GuidedStep> place_step(const SimulatedStep& step, const Surroundings& surroundings,
+                                     Bytes budget, Bytes alignment) {
+  std::optional<GuidedStep> guide = place_blocks(step, surroundings, true, budget, alignment);
+  // The next step then begins with other addresses, which are chosen well.
+  if (!guide) guide = place_blocks(step, surroundings, false, budget, alignment);
+  return guide;
+}
+
+}  // namespace remint

@@ -1,0 +1,64 @@
+// From a step that is known to a guide through it: the engine runs the step once on memory without addresses,
+// with the policy that knows the future; then every block gets an address.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/guide.h"
+#include "learning/step_trace.h"
+#include "memory/unplaced.h"
+
+namespace remint {
+
+// What runs in a step inside a limit, request by request. Addresses are not known yet.
+struct SimulatedStep {
+  Bytes limit = 0;
+  Bytes peak = 0;
+  Nanoseconds computed = 0;
+  Nanoseconds rematerialized = 0;
+  std::size_t num_constants = 0;             // requests that stand for what was there before
+  std::vector<BlockId> blocks_of_constants;  // by constant; kNone: it is elsewhere
+  std::vector<Unplaced::Lifetime> lifetimes;
+  std::vector<std::uint32_t> victims;        // numbers among the values that the step makes
+  std::vector<std::uint32_t> first_victims;  // per request
+  std::vector<BlockId> blocks_of_tensors;    // at the end, by number; kNone: it has none
+};
+
+struct StepLimits {
+  Bytes budget = 0;
+  Bytes alignment = 64;
+  std::optional<std::uint32_t> max_depth;
+  double max_slowdown = 10.0;
+};
+
+// Nothing if the step does not fit, or takes too long. `sizes` are the bytes of its constants now: 0 for one
+// that is evicted and only released. `held` are the tensors that are used after the step.
+std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                           const std::vector<std::int32_t>& held, const StepLimits& limits);
+
+struct Occupied {
+  Bytes address;
+  Bytes nbytes;  // with alignment
+
+  bool operator==(const Occupied& other) const { return address == other.address && nbytes == other.nbytes; }
+};
+
+// What stands in the arena when the step begins.
+struct Surroundings {
+  std::vector<Occupied> constants;  // by constant of the step; address -1: not in the arena
+  std::vector<Occupied> others;     // what the step does not touch
+  // A tensor that outlives the step takes the place that a constant has now, so that the next step begins
+  // with the same addresses: (number of the tensor, constant).
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> heirs;
+
+  bool operator==(const Surroundings& other) const {
+    return constants == other.constants && others == other.others && heirs == other.heirs;
+  }
+};
+
+// Nothing if not every block finds a place.
+std::optional<GuidedStep> place_step(const SimulatedStep& step, const Surroundings& surroundings,
+                                     Bytes budget, Bytes alignment);
+
+}  // namespace remint

@@ -1,0 +1,40 @@
+// The events of one step, cut out of what a session recorded, as a trace of their own.
+//
+// What the program had when the step began comes first, as constants, in the order in which the step touches
+// them. So two steps that do the same have the same trace, whatever numbers their tensors had in the session.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "simulator/trace_columns.h"
+
+namespace remint {
+
+// Something that the program had when the step began.
+struct Existing {
+  Bytes nbytes;
+  std::int32_t where;  // kFresh, kRaw or kElsewhere
+};
+
+struct StepTrace {
+  RecordedColumns columns;
+  std::vector<std::int32_t> held;        // tensors that the step does not release
+  std::vector<std::uint64_t> constants;  // what the session called the constants
+  std::vector<char> read;                // per constant: whether the step does more with it than release it
+  std::uint64_t first_number = 0;        // what the session called the first tensor that the step made
+
+  std::size_t num_constants() const { return constants.size(); }
+  TraceColumns view() const;
+  // Whether the other step does the same. Costs do not count.
+  bool same_as(const StepTrace& other) const;
+  std::size_t num_bytes() const;
+};
+
+// Nothing if the step touches a tensor that was neither there nor made.
+std::optional<StepTrace> cut_step(const RecordedColumns& recorded, std::uint64_t first_number,
+                                  const std::function<std::optional<Existing>(std::uint64_t)>& existing);
+
+}  // namespace remint

@@ -1,0 +1,330 @@
+#include "torch/session/learner.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "torch/dispatch/autograd.h"
+#include "torch/session/outside_constants.h"
+#include "torch/session/owned_storages.h"
+
+namespace remint {
+namespace {
+
+// Steps that are known at most, and events of one step.
+constexpr std::size_t kMostSteps = 8;
+constexpr std::size_t kMostEvents = 4'000'000;
+// A step for which no guide was found so often is left to the policy.
+constexpr std::uint32_t kMostFailures = 3;
+// A trace has numbers of 32 bits.
+constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 30;
+// Parts of the budget, in 1/1024, that are left unused when blocks do not find places.
+constexpr Bytes kShrinks[] = {0, 10, 20, 40, 60, 100};
+
+const char* reason_of(Departure departure) {
+  switch (departure) {
+    case Departure::kSize:
+      return "another request for memory";
+    case Departure::kVictim:
+      return "a tensor lived on";
+    case Departure::kAddress:
+      return "memory was still in use";
+    default:
+      return "another op";
+  }
+}
+
+}  // namespace
+
+void Learner::find_boundary() {
+  const bool backward = is_in_backward();
+  if (std::exchange(backward_, backward) && !backward) boundary();
+}
+
+void Learner::boundary() {
+  std::uint32_t ended = kNone;
+  // A step that fits has nothing to learn.
+  const bool pressed = state_.engine->statistics().num_evictions > at_begin_.num_evictions;
+  if (following_ != kNone) {
+    const Guide& guide = state_.engine->guide();
+    const KnownStep& known = known_[following_];
+    if (guide.active() && op_ == known.signatures.size()) {
+      ended = following_;
+    } else {
+      depart(guide.active() ? "the step ended early" : reason_of(guide.departure()));
+    }
+    following_ = kNone;
+    state_.engine->stop_following();
+    count(figures_.learned);
+  } else if (recording_) {
+    ended = learn();
+    count(figures_.greedy);
+  }
+  stop_recording();
+  if (ended != kNone && last_ != kNone) known_[last_].next = ended;
+  last_ = ended;
+  last_first_number_ = first_number_;
+  at_begin_ = state_.engine->statistics();
+  first_number_ = state_.next_number;
+  if (ended == kNone && !pressed) return;
+  if (ended == kNone || !follow(next_of(ended))) record();
+}
+
+// A step that was seen once is thought to come again.
+std::uint32_t Learner::next_of(std::uint32_t id) const {
+  return known_[id].next == kNone ? id : known_[id].next;
+}
+
+void Learner::end() {
+  if (following_ != kNone) state_.engine->stop_following();
+  following_ = kNone;
+  stop_recording();
+}
+
+void Learner::count(StepFigures& figures) {
+  const Statistics& now = state_.engine->statistics();
+  ++figures.num_steps;
+  figures.computed += now.computed - at_begin_.computed;
+  figures.rematerialized += now.rematerialized - at_begin_.rematerialized;
+  figures.searching += now.searching - at_begin_.searching;
+}
+
+void Learner::check_op(const Operator& op, std::uint64_t signature) {
+  const KnownStep& known = known_[following_];
+  if (state_.engine->guide().active() && op_ < known.signatures.size() &&
+      known.signatures[op_] == signature) {
+    ++op_;
+    return;
+  }
+  std::string why = reason_of(state_.engine->guide().departure());
+  if (state_.engine->guide().active()) {
+    const std::string expected =
+        op_ < known.names.size() ? recorder_.names()[known.names[op_]] : "the end of the step";
+    why = op.name + (expected == op.name ? " of other sizes" : " instead of " + expected);
+  }
+  depart("op " + std::to_string(op_) + ": " + why);
+  state_.engine->stop_following();
+  count(figures_.learned);
+  following_ = kNone;
+}
+
+void Learner::depart(const std::string& why) {
+  ++figures_.num_departures;
+  figures_.last_departure = why;
+}
+
+// ── Noting a step ──
+
+void Learner::record() {
+  if (state_.next_number > kLargestNumber) return;
+  recording_ = true;
+  recorder_.clear();
+  existing_.clear();
+  for (OwnedStorage* owned : state_.owned->owners()) {
+    if (owned == nullptr) continue;
+    existing_[state_.number_of(owned->value)] = {state_.storage_of(owned->value).nbytes, kFresh};
+  }
+  for (const auto& [offset, raw] : state_.owned->raw()) existing_[raw.number] = {raw.nbytes, kRaw};
+  state_.constants->for_each(
+      [&](std::uint64_t number, Bytes nbytes) { existing_[number] = {nbytes, kElsewhere}; });
+  state_.engine->add_observer(&recorder_);
+  state_.observer = &recorder_;
+}
+
+void Learner::stop_recording() {
+  if (!recording_) return;
+  recording_ = false;
+  state_.engine->remove_observer(&recorder_);
+  state_.observer = &state_.no_observer;
+}
+
+// Returns which step was noted: a new one, or one that was known. kNone if it cannot be learned.
+std::uint32_t Learner::learn() {
+  const RecordedColumns& recorded = recorder_.columns();
+  if (recorded.kinds.empty() || recorded.kinds.size() > kMostEvents) return kNone;
+  std::optional<StepTrace> step = cut_step(recorded, first_number_, [&](std::uint64_t number) {
+    auto found = existing_.find(number);
+    return found == existing_.end() ? std::nullopt : std::optional<Existing>(found->second);
+  });
+  if (!step) return kNone;
+  std::uint32_t id = 0;
+  while (id < known_.size() && !known_[id].trace.same_as(*step)) ++id;
+  if (id == known_.size()) {
+    if (known_.size() == kMostSteps) {
+      // Those that were seen once are many, where every step is another one.
+      known_.clear();
+      last_ = kNone;
+      id = 0;
+    }
+    known_.emplace_back();
+  }
+  KnownStep& known = known_[id];
+  known.trace = std::move(*step);
+  known.roles.clear();
+  for (std::uint64_t number : known.trace.constants) {
+    const bool from_last = last_ != kNone && number >= last_first_number_;
+    known.roles.push_back(from_last ? Role{last_, number - last_first_number_} : Role{kNone, number});
+  }
+  if (known.signatures.empty()) {
+    const RecordedColumns& columns = known.trace.columns;
+    for (std::size_t event = 0; event < columns.kinds.size(); ++event) {
+      const auto kind = static_cast<EventKind>(columns.kinds[event]);
+      if (kind != EventKind::kCall && kind != EventKind::kMutate) continue;
+      known.signatures.push_back(columns.signatures[event]);
+      known.names.push_back(columns.names[event]);
+    }
+  }
+  const Statistics& now = state_.engine->statistics();
+  known.greedy_rematerialized = now.rematerialized - at_begin_.rematerialized;
+  known.greedy_evictions = now.num_evictions - at_begin_.num_evictions;
+  known.simulated.reset();
+  known.guide.reset();
+  return id;
+}
+
+// ── Following a step ──
+
+bool Learner::follow(std::uint32_t id) {
+  KnownStep& known = known_[id];
+  if (known.failures == kMostFailures || known.greedy_evictions == 0) return false;
+  Surroundings surroundings;
+  std::vector<Bytes> sizes;
+  if (!find_constants(known, surroundings, sizes)) return false;
+  if (!known.guide || !(known.placed_for == surroundings)) {
+    known.guide.reset();
+    if (known.simulated)
+      known.guide =
+          place_step(*known.simulated, surroundings, state_.arena->budget(), state_.backend.alignment());
+    if (!known.guide) {
+      state_.engine->compact();
+      if (!find_constants(known, surroundings, sizes)) return false;
+      for (Bytes shrink : kShrinks) {
+        if (!make_guide(known, shrink, surroundings, sizes)) break;
+        if (known.guide) break;
+      }
+    }
+    known.placed_for = surroundings;
+    if (!known.guide) {
+      ++known.failures;
+      return false;
+    }
+  }
+  following_ = id;
+  op_ = 0;
+  state_.engine->follow(*known.guide, state_.next_number);
+  return true;
+}
+
+// Where the constants of a step are now. False if one of them is not there.
+bool Learner::find_constants(KnownStep& known, Surroundings& surroundings, std::vector<Bytes>& sizes) {
+  surroundings = {};
+  sizes.clear();
+  std::unordered_map<std::uint64_t, OwnedStorage*> owners;
+  std::unordered_map<std::uint64_t, Bytes> raw_offsets;
+  for (OwnedStorage* owned : state_.owned->owners()) {
+    if (owned != nullptr) owners[state_.number_of(owned->value)] = owned;
+  }
+  for (const auto& [offset, raw] : state_.owned->raw()) raw_offsets[raw.number] = offset;
+  std::unordered_set<Bytes> taken;
+  for (std::size_t i = 0; i < known.roles.size(); ++i) {
+    const Role& role = known.roles[i];
+    const Bytes nbytes = known.trace.columns.nbytes[i];
+    Occupied there{-1, 0};
+    sizes.push_back(nbytes);
+    if (known.trace.columns.aliases[i] == kElsewhere) {
+      surroundings.constants.push_back(there);
+      continue;
+    }
+    std::uint64_t number = role.number;
+    if (role.step != kNone) {
+      if (role.step != last_) return false;
+      number += last_first_number_;
+    }
+    if (auto raw = raw_offsets.find(number); raw != raw_offsets.end()) {
+      there = {raw->second, state_.arena->footprint(nbytes)};
+    } else if (auto found = owners.find(number); found != owners.end()) {
+      if (state_.storage_of(found->second->value).nbytes != nbytes) return false;
+      if (!state_.engine->defined(found->second->value) && known.trace.read[i]) {
+        try {
+          state_.engine->materialize(found->second->value);
+        } catch (const OutOfMemory&) {
+          return false;
+        }
+      }
+      const Storage& s = state_.storage_of(found->second->value);
+      if (s.has_bytes() && s.block != kNone)
+        there = {state_.arena->block(s.block).address, state_.arena->footprint(nbytes)};
+    } else {
+      return false;
+    }
+    if (there.address < 0) {
+      sizes.back() = 0;
+    } else {
+      taken.insert(there.address);
+    }
+    surroundings.constants.push_back(there);
+    if (role.step == last_ && &known_[last_] == &known) {
+      surroundings.heirs.emplace_back(static_cast<std::uint32_t>(role.number), static_cast<std::uint32_t>(i));
+    }
+  }
+  for (BlockId id = state_.arena->first(); id != kNone; id = state_.arena->block(id).next) {
+    const Arena::Block& block = state_.arena->block(id);
+    if (!block.free() && taken.count(block.address) == 0)
+      surroundings.others.push_back({block.address, block.nbytes});
+  }
+  return true;
+}
+
+// False if there is no use in trying with less.
+bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
+                         const std::vector<Bytes>& sizes) {
+  StepLimits limits;
+  limits.alignment = state_.backend.alignment();
+  limits.max_depth = state_.options.engine.max_depth;
+  limits.budget = state_.arena->budget() - state_.arena->budget() / 1024 * shrink;
+  for (const Occupied& other : surroundings.others) limits.budget -= other.nbytes;
+  const auto id = static_cast<std::uint32_t>(&known - known_.data());
+  known.simulated = simulate_step(known.trace, sizes, used_afterwards(id), limits);
+  if (!known.simulated || known.simulated->rematerialized >= known.greedy_rematerialized) return false;
+  known.guide =
+      place_step(*known.simulated, surroundings, state_.arena->budget(), state_.backend.alignment());
+  return true;
+}
+
+// Which of the tensors that outlive the step are more than released by the step after it, as far as that is
+// known.
+std::vector<std::int32_t> Learner::used_afterwards(std::uint32_t id) const {
+  const KnownStep& known = known_[id];
+  const auto num_constants = static_cast<std::int32_t>(known.trace.num_constants());
+  std::vector<std::int32_t> used;
+  for (std::int32_t tensor : known.trace.held) {
+    bool only_released = false;
+    if (tensor >= num_constants) {
+      const KnownStep& next = known_[next_of(id)];
+      for (std::size_t i = 0; i < next.roles.size(); ++i) {
+        if (next.roles[i].step != id ||
+            next.roles[i].number != static_cast<std::uint64_t>(tensor - num_constants))
+          continue;
+        only_released = !next.trace.read[i];
+      }
+    }
+    if (!only_released) used.push_back(tensor);
+  }
+  return used;
+}
+
+LearningFigures Learner::figures() const {
+  LearningFigures figures = figures_;
+  figures.num_known = known_.size();
+  for (const KnownStep& known : known_) {
+    figures.known_bytes += known.trace.num_bytes();
+    if (known.guide)
+      figures.known_bytes +=
+          known.guide->requests.size() * sizeof(GuidedRequest) + known.guide->victims.size() * 4;
+    if (known.simulated)
+      figures.known_bytes += known.simulated->lifetimes.size() * (sizeof(Unplaced::Lifetime) + 8);
+  }
+  return figures;
+}
+
+}  // namespace remint

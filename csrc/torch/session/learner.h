@@ -1,0 +1,114 @@
+// Learns the steps of a program: notes what each step does, and guides the engine through a step that it
+// knows.
+//
+//   a boundary ─▶ the step that ended is compared with the known ones ─▶ if the one that comes next is known,
+//   the engine follows its guide; otherwise it is noted
+//
+// A step is guided when it was seen once under pressure. Its guide comes from a simulation of it with the
+// policy that knows the future (learning/step_plan.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "learning/step_plan.h"
+#include "torch/observe/recorder.h"
+#include "torch/session/state.h"
+
+namespace remint {
+
+// What came of the steps of one kind: those that the policy decided on, and those that followed a known step.
+struct StepFigures {
+  std::uint64_t num_steps = 0;
+  Nanoseconds computed = 0;
+  Nanoseconds rematerialized = 0;
+  Nanoseconds searching = 0;
+};
+
+struct LearningFigures {
+  StepFigures greedy;
+  StepFigures learned;
+  std::uint64_t num_departures = 0;
+  std::string last_departure;  // empty: there was none
+  std::uint64_t num_known = 0;
+  std::uint64_t known_bytes = 0;  // what is known takes
+};
+
+class Learner {
+ public:
+  explicit Learner(SessionState& state) : state_(state) {}
+
+  // The program says that a step ends, and another one begins. Not while an op runs.
+  void step_ended() {
+    told_ = true;
+    boundary();
+  }
+  // Whether nobody says where steps end. Then they end with a backward pass, and an op of the program comes
+  // next.
+  bool finds_steps() const { return !told_; }
+  void find_boundary();
+  // An op is about to run.
+  void before_op(const Operator& op, std::uint64_t signature) {
+    if (following_ != kNone) check_op(op, signature);
+  }
+  // The session closes.
+  void end();
+
+  LearningFigures figures() const;
+
+ private:
+  // What the program had when a step began, and how to find it when the step begins again: as the result of
+  // the step before, or as something older.
+  struct Role {
+    std::uint32_t step;    // the known step that made it; kNone: an older one
+    std::uint64_t number;  // among the tensors that the step made, or in the session
+  };
+  struct KnownStep {
+    StepTrace trace;
+    std::vector<Role> roles;  // of its constants
+    std::vector<std::uint64_t> signatures;
+    std::vector<std::int32_t> names;
+    std::uint32_t next = kNone;  // the step that followed
+    Nanoseconds greedy_rematerialized = 0;
+    std::uint64_t greedy_evictions = 0;
+    std::optional<SimulatedStep> simulated;
+    std::optional<GuidedStep> guide;
+    Surroundings placed_for;
+    std::uint32_t failures = 0;  // to find a guide that is better than the policy
+  };
+
+  std::uint32_t next_of(std::uint32_t id) const;
+  void boundary();
+  void check_op(const Operator& op, std::uint64_t signature);
+  void depart(const std::string& why);
+  void record();
+  void stop_recording();
+  std::uint32_t learn();
+  bool follow(std::uint32_t id);
+  bool find_constants(KnownStep& known, Surroundings& surroundings, std::vector<Bytes>& sizes);
+  bool make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
+                  const std::vector<Bytes>& sizes);
+  std::vector<std::int32_t> used_afterwards(std::uint32_t id) const;
+  void count(StepFigures& figures);
+
+  SessionState& state_;
+  Recorder recorder_;
+  bool recording_ = false;
+  bool told_ = false;                                     // somebody says where steps end
+  bool backward_ = false;                                 // the last op was part of a backward pass
+  std::unordered_map<std::uint64_t, Existing> existing_;  // when the step began
+  std::vector<KnownStep> known_;
+  std::uint32_t following_ = kNone;
+  std::size_t op_ = 0;  // the next op of the step that is followed
+  std::uint64_t first_number_ = 0;
+  // The step before: which it was, and its first number.
+  std::uint32_t last_ = kNone;
+  std::uint64_t last_first_number_ = 0;
+  Statistics at_begin_;
+  LearningFigures figures_;
+};
+
+}  // namespace remint

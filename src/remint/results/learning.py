@@ -1,0 +1,52 @@
+"""What a budget learned of the steps of a program, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remint.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Steps of one kind, all together."""
+
+    num_steps: int
+    computed_seconds: float
+    """The time of the program's own ops."""
+    rematerialized_seconds: float
+    search_seconds: float
+    """Real time spent on freeing up space."""
+
+    @property
+    def slowdown(self) -> float:
+        """The time with rematerialization over the time without."""
+        return 1 + self.rematerialized_seconds / self.computed_seconds if self.computed_seconds else 1.0
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The steps of a run: those that the policy decided on, and those that followed a known step."""
+
+    greedy: Phase
+    """Steps in which the policy knew only the past. Steps without any eviction are not counted."""
+    learned: Phase
+    """Steps that were known from before. What departs from a known step counts here up to that point."""
+    num_departures: int
+    """Times that the program did something else than the step that was expected."""
+    last_departure: str
+    """The op at which the program departed last, and what it did; empty if it never did."""
+    num_known_steps: int
+    known_bytes: int
+    """Memory that the known steps take, outside of the budget."""
+
+    def __str__(self) -> str:
+        phases = [
+            f"{phase.num_steps:,} {name} (slowdown {phase.slowdown:.3f})"
+            for name, phase in (("greedy", self.greedy), ("learned", self.learned))
+            if phase.num_steps
+        ]
+        text = ", ".join(phases) or "none under pressure"
+        if self.num_departures:
+            text += f"; {self.num_departures:,} departed, last at {self.last_departure}"
+        return f"{text}; {self.num_known_steps} known in {format_bytes(self.known_bytes)}"
