@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import nn
@@ -113,6 +115,56 @@ class LanguageModel(nn.Module):
         return self.model(input_ids=ids, labels=ids).loss
 
 
+class LSTMCells(nn.Module):
+    """An LSTM, cell by cell."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(width, width), nn.Linear(width, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, memory = x.new_zeros(2, x.shape[1], x.shape[2])
+        outputs = []
+        for step in x:
+            hidden, memory = self.cell(step, (hidden, memory))
+            outputs.append(self.head(hidden))
+        return torch.stack(outputs).square().mean()
+
+
+class TreeLSTM(nn.Module):
+    """A binary tree, fixed by its seed, with a batch of values at each leaf."""
+
+    def __init__(self, width: int, leaves: int) -> None:
+        super().__init__()
+        self.gates = nn.Linear(2 * width, 5 * width)
+        draw = random.Random(0)
+        # Which two of the roots so far are joined next.
+        self.joins = [sorted(draw.sample(range(roots), 2)) for roots in range(leaves, 1, -1)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        roots = [(torch.tanh(leaf), leaf) for leaf in x]
+        for low, high in self.joins:
+            (right, right_memory), (left, left_memory) = roots.pop(high), roots.pop(low)
+            i, f, g, o, u = self.gates(torch.cat([left, right], 1)).chunk(5, 1)
+            memory = i.sigmoid() * u.tanh() + f.sigmoid() * left_memory + g.sigmoid() * right_memory
+            roots.append((o.sigmoid() * memory.tanh(), memory))
+        return roots[0][0].square().mean()
+
+
+class Mamba(nn.Module):
+    """Mamba of `transformers` on its slow path: one small op after the other along the sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import MambaConfig, MambaForCausalLM
+
+        config = MambaConfig(vocab_size=256, hidden_size=64, num_hidden_layers=2, state_size=8, use_cache=False)
+        self.model = MambaForCausalLM(config)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=ids, labels=ids).loss
+
+
 def make(name: str, *, regions: bool = False) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Return the module called `name`, with the same weights every time, and its inputs."""
     torch.manual_seed(0)
@@ -126,6 +178,12 @@ def make(name: str, *, regions: bool = False) -> tuple[nn.Module, tuple[torch.Te
             return UNet(16, regions=regions), (torch.randn(4, 3, 128, 128), torch.randn(4, 3, 128, 128))
         case "resnet":
             return ResNet(regions=regions), (torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,)))
+        case "lstm":
+            return LSTMCells(128), (torch.randn(64, 64, 128),)
+        case "tree":
+            return TreeLSTM(64, 48), (torch.randn(48, 64, 64),)
+        case "mamba":
+            return Mamba().train(), (torch.randint(0, 256, (2, 64)),)
         case "gpt2":
             return LanguageModel(regions=regions).train(), (torch.randint(0, 1024, (4, 256)),)
     raise ValueError(f"no workload is called {name!r}")
