@@ -64,7 +64,8 @@ void Visit::use(const Operator& op, const torch::jit::Stack& stack) {
       untag(tensor);
     } else if (written) {
       write(storage, nullptr);
-    } else if (!op.view && may_be_in_arena(storage)) {
+    } else if (!op.view) {
+      // Whose it is, only the sessions can say, under their locks: eviction changes the DataPtr meanwhile.
       read(tensor);
     }
   });

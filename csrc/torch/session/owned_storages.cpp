@@ -5,10 +5,11 @@
 namespace remint {
 
 OwnedStorage* OwnedStorages::find(const c10::StorageImpl* storage) const {
-  const c10::DataPtr& pointer = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
-  if (pointer.get_deleter() != &owned_deleter) return nullptr;
+  // The DataPtr of a storage of another session may change at any time: it is not read.
   if (Regions::num_open_sessions() > 1) return look_up(storage);
   by_storage_filled_ = false;
+  const c10::DataPtr& pointer = const_cast<c10::StorageImpl*>(storage)->_mutable_data_ptr_no_checks();
+  if (pointer.get_deleter() != &owned_deleter) return nullptr;
   auto* owned = static_cast<OwnedStorage*>(pointer.get_context());
   // One of a session that ended could not be recomputed at its end.
   return owned->session.get() == state_.self ? owned : nullptr;

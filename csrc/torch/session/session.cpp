@@ -51,7 +51,7 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
 // ── Operator calls ──
 
 void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  if (state_.in_kernel && mutex_.is_mine()) {
+  if (mutex_.is_mine() && state_.in_kernel) {
     run_nested(*this, state_, call_, call, op, stack);
     return;
   }
