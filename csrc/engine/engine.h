@@ -119,6 +119,8 @@ class Engine {
   // The most that was in use by what could not be evicted while an op of the program ran: a smaller budget
   // cannot do.
   Bytes needed_bytes() const { return state_.needed_bytes; }
+  // What is pinned from now on says nothing about that.
+  void stop_noting_need() { state_.notes_need = false; }
 
   // ── A step that was seen before ──
 

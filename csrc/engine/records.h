@@ -156,6 +156,7 @@ class Records {
   // One past the largest storage id in use so far; for tables indexed by storage.
   std::size_t num_storage_slots() const { return storages_.size(); }
   std::size_t num_storages() const { return storages_.size() - free_storages_.size() - num_cached_; }
+  std::size_t num_ops() const { return ops_.size() - free_ops_.size(); }
 
   // Calls visit(StorageId) for the storage of every input (parent) or output (child) of the ops that made
   // (read) values of `id`, duplicates and `id` itself included.

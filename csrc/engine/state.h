@@ -56,7 +56,9 @@ struct EngineState {
   }
 
   // To be called when an op of the program has locked its inputs, and after each of its allocations.
-  void note_need() { needed_bytes = std::max(needed_bytes, memory->used() - candidates.footprint()); }
+  void note_need() {
+    if (notes_need) needed_bytes = std::max(needed_bytes, memory->used() - candidates.footprint());
+  }
 
   const EngineSettings settings;
   const std::unique_ptr<Memory> memory;
@@ -76,6 +78,7 @@ struct EngineState {
   Nanoseconds clock = 1;
   Bytes pinned_bytes = 0;
   Bytes needed_bytes = 0;
+  bool notes_need = true;
 
  private:
   void tell_blocks(BlockChange change, StorageId id);

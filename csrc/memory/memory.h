@@ -33,11 +33,17 @@ class Memory {
   Bytes budget() const { return budget_; }
   Bytes used() const { return used_; }
   Bytes peak() const { return peak_; }
+  // The peak since it was last reset.
+  Bytes recent_peak() const { return recent_peak_; }
+  void reset_recent_peak() { recent_peak_ = used_; }
 
  protected:
   void took(Bytes nbytes) {
     used_ += nbytes;
-    peak_ = std::max(peak_, used_);
+    if (used_ > recent_peak_) {
+      recent_peak_ = used_;
+      peak_ = std::max(peak_, used_);
+    }
   }
   void gave(Bytes nbytes) { used_ -= nbytes; }
 
@@ -45,6 +51,7 @@ class Memory {
   const Bytes budget_;
   Bytes used_ = 0;
   Bytes peak_ = 0;
+  Bytes recent_peak_ = 0;  // at most peak_
 };
 
 class Ideal final : public Memory {

@@ -36,6 +36,9 @@ class LearningFigures(TypedDict):
     last_departure: str
     num_known_steps: int
     known_bytes: int
+    num_asleep_steps: int
+    num_wakes: int
+    last_wake: str
 
 class Columns(TypedDict):
     kinds: npt.NDArray[np.uint8]

@@ -33,7 +33,13 @@ c10::DispatchKeySet below(c10::DispatchKeySet keys) {
 // its keys from what it is a view of.
 void boxed_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::IValue& self = (*stack)[stack->size() - op.schema().arguments().size()];
-  if (self.isTensor() && c10::impl::tls_is_dispatch_key_included(kKey)) tag(self.toTensor());
+  if (self.isTensor()) {
+    if (c10::impl::tls_is_dispatch_key_included(kKey)) {
+      tag(self.toTensor());
+    } else if (sleeps_in_this_thread() && Regions::num_open_sessions() == 1) {
+      untag(self.toTensor());
+    }
+  }
   c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   op.redispatchBoxed(below(keys), stack);
 }

@@ -12,6 +12,8 @@
 
 #include "torch/session/session.h"
 
+namespace py = pybind11;
+
 namespace remint {
 namespace {
 
@@ -22,6 +24,7 @@ struct Entered {
   const std::shared_ptr<Session> session;
   const std::shared_ptr<Entered> outer;
   std::atomic<bool> left{false};
+  std::atomic<bool> asleep{false};
 };
 
 // What this thread itself entered, innermost last; and the innermost alone, which is asked for with every op.
@@ -31,6 +34,9 @@ thread_local Session* working = nullptr;
 thread_local int kernel_depth = 0;
 thread_local bool collective = false;
 thread_local bool outside = false;
+
+// Budgets that sleep. While there are none, a thread without the key costs nothing.
+std::atomic<int> num_asleep{0};
 
 // PyTorch hands these objects on to the threads that work for this one. The object is a capsule around a
 // shared pointer.
@@ -77,12 +83,23 @@ void after_fork_in_child() {
   c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 
+// The session that this thread works for, if it sleeps.
+Session* sleeping_session() {
+  const Entered* one = innermost == nullptr ? handed_on() : innermost;
+  return one != nullptr && !one->left.load(std::memory_order_relaxed) && one->asleep ? one->session.get()
+                                                                                     : nullptr;
+}
+
+void set_asleep(Entered& entered, bool asleep) {
+  if (entered.asleep.exchange(asleep) != asleep) num_asleep += asleep ? 1 : -1;
+}
+
 }  // namespace
 
 Session* current_session() {
   if (working != nullptr) return working;
   if (outside) return nullptr;
-  if (!c10::impl::tls_is_dispatch_key_included(kKey)) return nullptr;
+  if (!c10::impl::tls_is_dispatch_key_included(kKey)) return num_asleep == 0 ? nullptr : sleeping_session();
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
   // not wait for that kernel.
   if (kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
@@ -105,12 +122,31 @@ void leave_session(const std::shared_ptr<Session>& session) {
   for (std::size_t i = entered.size(); i-- > 0;) {
     if (entered[i]->session != session) continue;
     entered[i]->left = true;
+    set_asleep(*entered[i], false);
     entered.erase(entered.begin() + static_cast<std::ptrdiff_t>(i));
     break;
   }
   innermost = entered.empty() ? nullptr : entered.back().get();
   hand_on(entered.empty() ? nullptr : entered.back());
-  c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty());
+  c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty() && !innermost->asleep);
+}
+
+bool is_main_thread_in(const Session* session) {
+  static const unsigned long main_thread = [] {
+    py::gil_scoped_acquire gil;
+    return py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  }();
+  return innermost != nullptr && innermost->session.get() == session &&
+         PyThread_get_thread_ident() == main_thread;
+}
+
+void sleep_in_this_thread(bool asleep) {
+  set_asleep(*innermost, asleep);
+  c10::impl::tls_set_dispatch_key_included(kKey, !asleep);
+}
+
+bool sleeps_in_this_thread() {
+  return num_asleep != 0 && working == nullptr && !outside && sleeping_session() != nullptr;
 }
 
 WorkingFor::WorkingFor(Session* session) : before_(working) {

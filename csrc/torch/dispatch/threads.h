@@ -23,6 +23,14 @@ Session* current_session();
 void enter_session(std::shared_ptr<Session> session);
 void leave_session(const std::shared_ptr<Session>& session);
 
+// Whether this is Python's main thread, and the budget that it entered last is that of `session`.
+bool is_main_thread_in(const Session* session);
+// The budget that this thread entered last sleeps from now on, or is awake again: its operator calls are not
+// seen, or are.
+void sleep_in_this_thread(bool asleep);
+// Whether the calls of this thread go unseen for that reason.
+bool sleeps_in_this_thread();
+
 // This thread allocates for a session that runs an op again, which need not be the one it is inside of.
 class WorkingFor {
  public:

@@ -9,6 +9,8 @@
 namespace remint {
 namespace {
 
+constexpr const char* kMadeAsleep = "made while memory was plentiful (learn=False prevents it)";
+
 std::string why_pinned(const SessionState& state, StorageId id) {
   const Records& records = state.engine->records();
   const OwnedStorage* owned = state.owned->owner(id);
@@ -30,6 +32,8 @@ std::string why_pinned(const SessionState& state, StorageId id) {
       return "addresses handed out (numpy(), data_ptr(), collectives and the like)";
     case PinReason::kAsked:
       return "remint.pin";
+    case PinReason::kAsleep:
+      return kMadeAsleep;
     case PinReason::kNoRecipe:
       return owned->made_by != nullptr ? "made by " + owned->made_by->name + ", which cannot be repeated"
                                        : "filled where remint cannot see it";
@@ -67,7 +71,8 @@ std::vector<std::pair<std::string, Bytes>> pinned_by(const SessionState& state) 
     sums[why_pinned(state, id)] += storage.nbytes;
   }
   for (const auto& [offset, raw] : state.owned->raw()) {
-    if (!raw.running) sums["filled where remint cannot see it"] += raw.nbytes;
+    if (!raw.running)
+      sums[raw.address_known ? kMadeAsleep : "filled where remint cannot see it"] += raw.nbytes;
   }
   std::vector<std::pair<std::string, Bytes>> sorted(sums.begin(), sums.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });

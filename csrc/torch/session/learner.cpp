@@ -81,6 +81,14 @@ void Learner::end() {
   stop_recording();
 }
 
+void Learner::interrupted() {
+  end();
+  last_ = kNone;
+  backward_ = false;
+  at_begin_ = state_.engine->statistics();
+  first_number_ = state_.next_number;
+}
+
 void Learner::count(StepFigures& figures) {
   const Statistics& now = state_.engine->statistics();
   ++figures.num_steps;

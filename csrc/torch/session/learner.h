@@ -54,6 +54,8 @@ class Learner {
   void before_op(const Operator& op, std::uint64_t signature) {
     if (following_ != kNone) check_op(op, signature);
   }
+  // What comes now does not follow on what was seen last.
+  void interrupted();
   // The session closes.
   void end();
 

@@ -15,7 +15,15 @@ class Session;
 struct Operator;
 
 // Why a storage is pinned, as far as the session itself decided it.
-enum class PinReason : std::uint8_t { kNone, kNoRecipe, kParameter, kGradient, kAddressKnown, kAsked };
+enum class PinReason : std::uint8_t {
+  kNone,
+  kNoRecipe,
+  kParameter,
+  kGradient,
+  kAddressKnown,
+  kAsked,
+  kAsleep
+};
 
 struct OwnedStorage {
   std::shared_ptr<Session> session;

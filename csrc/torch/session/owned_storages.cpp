@@ -109,10 +109,16 @@ OwnedStorage* OwnedStorages::adopt_raw(c10::StorageImpl* storage) {
   TORCH_INTERNAL_ASSERT(raw != nullptr, "remint: memory of the arena that is not known");
   state_.forget_dropped();
   const ValueId value = state_.engine->adopt_constant(raw->block, raw->nbytes, raw->number);
+  if (raw->address_known) state_.engine->fix(value);
+  const PinReason reason = raw->address_known ? PinReason::kAsleep : PinReason::kNoRecipe;
   raw_.erase(offset);
   OwnedStorage* owned = adopt(storage, address, value, nullptr);
-  owned->reason = PinReason::kNoRecipe;
+  owned->reason = reason;
   return owned;
+}
+
+void OwnedStorages::fix_raw() {
+  for (auto& [offset, raw] : raw_) raw.address_known = true;
 }
 
 }  // namespace remint

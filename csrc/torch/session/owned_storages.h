@@ -18,7 +18,7 @@ struct RawBlock {
   Bytes nbytes = 0;
   bool running = false;        // the kernel that is running asked for it
   std::uint64_t number = 0;    // unless it is running
-  bool address_known = false;  // the kernel that is running handed it out
+  bool address_known = false;  // the kernel that is running handed it out, or it was made while nobody saw it
 };
 
 class OwnedStorages {
@@ -52,6 +52,8 @@ class OwnedStorages {
   const ska::flat_hash_map<Bytes, RawBlock>& raw() const { return raw_; }
   // A storage on raw memory that no op made becomes a constant.
   OwnedStorage* adopt_raw(c10::StorageImpl* storage);
+  // Whatever is raw now stays where it is.
+  void fix_raw();
 
   // What the running kernel asked for. Kernels nest where an op runs again in the middle of another: each
   // frees only what came after its own mark.

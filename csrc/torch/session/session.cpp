@@ -36,6 +36,7 @@ Session::Session(const SessionOptions& options, Backend& backend)
   if (options.learn && !options.record && !options.chaos && !options.spill) {
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
+    sleep_ = std::make_unique<Sleep>(state_);
   }
 }
 
@@ -51,6 +52,10 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
 // ── Operator calls ──
 
 void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  if (sleep_ != nullptr && sleep_->asleep()) {
+    run_asleep(call, op, stack);
+    return;
+  }
   if (mutex_.is_mine() && state_.in_kernel) {
     run_nested(*this, state_, call_, call, op, stack);
     return;
@@ -80,12 +85,35 @@ void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack*
   run_locked(call, op, stack);
 }
 
+// A call that is seen because of its tensors: those of before the sleep carry the key.
+void Session::run_asleep(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  Visit visit;
+  if (Regions::num_open_sessions() > 1) {
+    visit.keep(op, *stack, this);
+  } else {
+    for (std::size_t i = stack->size() - op.writes.size(); i < stack->size(); ++i) {
+      for_tensors((*stack)[i], [&](const at::Tensor& tensor, std::int32_t) {
+        if (tensor.defined()) untag(tensor);
+      });
+    }
+  }
+  call(stack);
+}
+
 void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
   const Nanoseconds entered = state_.backend.now();
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   apply_pending();
   logs_.note_pass(state_);
   if (learner_ != nullptr && learner_->finds_steps()) work([&] { learner_->find_boundary(); });
+  if (sleep_ != nullptr) {
+    bool fell_asleep = false;
+    work([&] { fell_asleep = sleep_->before_op(); });
+    if (fell_asleep) {
+      call(stack);
+      return;
+    }
+  }
   const std::size_t first = stack->size() - op.writes.size();
   const Busy busy(state_.busy);
   state_.current = &op;
@@ -145,7 +173,16 @@ void Session::step() {
   const Lock lock(mutex_);
   if (closed_ || learner_ == nullptr || state_.busy) return;
   apply_pending();
-  work([&] { learner_->step_ended(); });
+  // A step of which a part was not seen is no step to learn.
+  bool changed = false;
+  work([&] { changed = sleep_->step_ended(); });
+  if (!changed && !sleep_->asleep()) work([&] { learner_->step_ended(); });
+}
+
+void Session::wake_if_possible() {
+  const Lock lock(mutex_);
+  if (closed_) return;
+  sleep_->wake_if_possible();
 }
 
 // ── Memory ──
@@ -163,6 +200,15 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   const auto size = static_cast<Bytes>(nbytes);
   const bool running = state_.busy;
   BlockId block = kNone;
+  const bool asleep = sleep_ != nullptr && sleep_->asleep();
+  if (asleep) {
+    if (const std::optional<Bytes> offset = sleep_->take(size)) {
+      void* address = state_.region->at(*offset);
+      return {address, address, &raw_deleter, device};
+    }
+  } else if (sleep_ != nullptr && !state_.replaying) {
+    sleep_->note_request(size);
+  }
   if (!running) apply_pending();
   while (block == kNone) {
     try {
@@ -171,6 +217,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
     } catch (const OutOfMemory& error) {
       if (state_.replaying || (running && !state_.last_try)) throw;
       if (apply_late_releases()) continue;
+      if (asleep && sleep_->free_kept()) continue;
       if (state_.options.spill) return spill(state_, nbytes);
       fail(error);
     }
@@ -182,6 +229,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   } else if (!state_.replaying) {
     state_.observer->requested(offset, size);
   }
+  if (asleep) sleep_->took();
   void* address = state_.region->at(offset);
   return {address, address, &raw_deleter, device};
 }
@@ -204,6 +252,7 @@ void Session::free(void* address) {
     state_.engine->free(raw->block);
     if (!state_.replaying) state_.observer->gave_back(offset);
   } else {
+    if (sleep_ != nullptr && sleep_->asleep() && sleep_->keep(offset, *raw)) return;
     state_.engine->free_raw(raw->block, raw->nbytes);
     state_.observer->released(raw->number);
   }
@@ -357,6 +406,7 @@ void Session::close() {
   if (closed_) return;
   apply_pending();
   if (learner_ != nullptr) learner_->end();
+  if (sleep_ != nullptr) sleep_->end();
   // What is pinned from here on is no decision of the program's.
   logs_.end_recording(state_);
   std::exception_ptr failure;
@@ -412,6 +462,11 @@ Figures Session::figures() {
 LearningFigures Session::learning() {
   const Lock lock(mutex_);
   return learner_ == nullptr ? LearningFigures() : learner_->figures();
+}
+
+SleepFigures Session::sleep() {
+  const Lock lock(mutex_);
+  return sleep_ == nullptr ? SleepFigures() : sleep_->figures();
 }
 
 std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {

@@ -24,6 +24,7 @@
 #include "torch/session/op_call.h"
 #include "torch/session/pending_releases.h"
 #include "torch/session/session_lock.h"
+#include "torch/session/sleep.h"
 #include "torch/session/state.h"
 #include "torch/session/torch_device.h"
 
@@ -49,6 +50,8 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // A step of the program ends, and another one begins.
   void step();
+  // The main thread is between two instructions of Python.
+  void wake_if_possible();
 
   // Memory for a thread inside the budget.
   c10::DataPtr allocate(std::size_t nbytes);
@@ -72,6 +75,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   Figures figures();
   LearningFigures learning();
+  SleepFigures sleep();
   std::vector<std::pair<std::string, Bytes>> pinned_by();
   std::vector<Rematerializations::Row> rematerializations();
   std::vector<Timeline::Sample> timeline();
@@ -89,6 +93,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Session(const SessionOptions& options, Backend& backend);
 
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
+  void run_asleep(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason);
   void apply_pending();
   bool apply_late_releases();
@@ -105,6 +110,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   Figures final_;
   Logs logs_;
   std::unique_ptr<Learner> learner_;
+  std::unique_ptr<Sleep> sleep_;  // null: this session never sleeps
   PendingReleases pending_;
 };
 

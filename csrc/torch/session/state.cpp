@@ -43,7 +43,8 @@ std::size_t SessionState::nbytes_of(StorageId id) const {
 
 void SessionState::pin(OwnedStorage* owned, PinReason reason) {
   if (owned->reason == PinReason::kNone) owned->reason = reason;
-  const bool fix = reason == PinReason::kAddressKnown || reason == PinReason::kAsked;
+  const bool fix =
+      reason == PinReason::kAddressKnown || reason == PinReason::kAsked || reason == PinReason::kAsleep;
   if (!storage_of(owned->value).pinned) engine->pin(owned->value);
   if (!fix) return;
   if (in_kernel) {

@@ -39,6 +39,12 @@ class Learning:
     num_known_steps: int
     known_bytes: int
     """Memory that the known steps take, outside of the budget."""
+    num_asleep_steps: int = 0
+    """Steps whose ops were not watched, because memory was plentiful."""
+    num_wakes: int = 0
+    """Times that the budget started to watch again."""
+    last_wake: str = ""
+    """Why it did so last; empty if it never did."""
 
     def __str__(self) -> str:
         phases = [
@@ -49,4 +55,10 @@ class Learning:
         text = ", ".join(phases) or "none under pressure"
         if self.num_departures:
             text += f"; {self.num_departures:,} departed, last at {self.last_departure}"
-        return f"{text}; {self.num_known_steps} known in {format_bytes(self.known_bytes)}"
+        if self.num_known_steps:
+            text += f"; {self.num_known_steps} known in {format_bytes(self.known_bytes)}"
+        if self.num_asleep_steps:
+            text += f"; {self.num_asleep_steps:,} asleep"
+        if self.num_wakes:
+            text += f"; woke up {self.num_wakes:,} times, last for {self.last_wake}"
+        return text

@@ -167,6 +167,9 @@ class LiveRun:
             last_departure=figures["last_departure"],
             num_known_steps=figures["num_known_steps"],
             known_bytes=figures["known_bytes"],
+            num_asleep_steps=figures["num_asleep_steps"],
+            num_wakes=figures["num_wakes"],
+            last_wake=figures["last_wake"],
         )
 
     def by_op(self) -> list[Rematerialized]:
@@ -273,7 +276,7 @@ class LiveRun:
         if self.spilled_bytes:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
         learning = self.learning
-        if learning.num_known_steps:
+        if learning.num_known_steps or learning.num_asleep_steps or learning.num_wakes:
             lines.append(f"  steps         {learning}")
         for row in self.by_op()[:3]:
             where = _where(row)
