@@ -121,6 +121,8 @@ class Engine {
   Bytes needed_bytes() const { return state_.needed_bytes; }
   // What is pinned from now on says nothing about that.
   void stop_noting_need() { state_.notes_need = false; }
+  // More rematerialization than this, since the begin, raises Thrash.
+  void limit_rematerialization(Nanoseconds most) { state_.max_rematerialized = most; }
 
   // ── A step that was seen before ──
 

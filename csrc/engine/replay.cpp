@@ -46,7 +46,7 @@ void Replay::drive(const Frame& first) {
       release_locks(done);
       locked_.resize(done.first_lock);
       frames_.pop_back();
-      if (state_.statistics.rematerialized > state_.settings.max_rematerialized) throw Thrash();
+      if (state_.statistics.rematerialized > state_.max_rematerialized) throw Thrash();
       if (!state_.settings.reference && state_.statistics.num_rematerializations > limit) {
         throw ReplayInCircles(last_refused_, unpinned_inputs(first));
       }

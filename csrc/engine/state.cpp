@@ -11,6 +11,7 @@ EngineState::EngineState(const EngineOptions& options, std::unique_ptr<Memory> m
       candidates(records, *this->memory),
       policy(make_policy({options, settings, records, candidates, arena})),
       device(device),
+      max_rematerialized(settings.max_rematerialized),
       deallocation(settings.deallocation) {}
 
 void EngineState::tell_blocks(BlockChange change, StorageId id) {

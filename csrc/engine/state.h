@@ -71,6 +71,8 @@ struct EngineState {
   std::vector<ReadLock> read_locks;
   Observers observers;
   Guide guide;
+  // settings.max_rematerialized, unless the caller changed it.
+  Nanoseconds max_rematerialized;
   // settings.deallocation; lazy while a guide is followed, which says what is evicted when.
   Deallocation deallocation;
   Statistics statistics;

@@ -123,6 +123,33 @@ std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vec
   return best;
 }
 
+bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::vector<Bytes>& sizes,
+               const StepLimits& limits) {
+  std::vector<std::int64_t> nbytes = step.columns.nbytes;
+  std::copy(sizes.begin(), sizes.end(), nbytes.begin());
+  TraceColumns trace = step.view();
+  trace.nbytes = nbytes.data();
+  Nanoseconds computed = 0;
+  for (Nanoseconds nanoseconds : step.columns.nanoseconds) computed += nanoseconds;
+  SimulationOptions options;
+  options.budget = limits.budget;
+  options.arena = true;
+  options.alignment = limits.alignment;
+  options.ghosts = true;
+  options.engine = engine;
+  options.engine.max_rematerialized =
+      static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(computed));
+  Simulation simulation(options);
+  try {
+    for (std::size_t event = 0; event < trace.num_events; ++event) simulation.step(trace, event);
+  } catch (const OutOfMemory&) {
+    return false;
+  } catch (const Thrash&) {
+    return false;
+  }
+  return true;
+}
+
 namespace {
 
 std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surroundings& surroundings,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/guide.h"
+#include "engine/options.h"
 #include "learning/step_trace.h"
 #include "memory/unplaced.h"
 
@@ -36,6 +37,11 @@ struct StepLimits {
 // that is evicted and only released. `held` are the tensors that are used after the step.
 std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits);
+
+// Whether the step, on an arena of its own, fits and does not take too long with the policy of `engine`,
+// which knows only the past.
+bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::vector<Bytes>& sizes,
+               const StepLimits& limits);
 
 struct Occupied {
   Bytes address;

@@ -71,6 +71,7 @@ class Session:
         record: bool,
         source_lines: bool,
         learn: bool,
+        max_slowdown: float,
         **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
     def enter(self) -> None: ...

@@ -30,6 +30,7 @@ _PLAIN_SESSION: dict[str, Any] = {
     "record": False,
     "source_lines": False,
     "learn": False,
+    "max_slowdown": 0.0,
 }
 
 

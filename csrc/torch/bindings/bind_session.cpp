@@ -31,7 +31,7 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 class PySession {
  public:
   PySession(Bytes budget, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
-            bool source_lines, bool learn, const py::kwargs& engine) {
+            bool source_lines, bool learn, double max_slowdown, const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
     options.engine = engine_options(engine);
@@ -43,6 +43,7 @@ class PySession {
     options.record = record;
     options.source_lines = source_lines;
     options.learn = learn;
+    options.max_slowdown = max_slowdown;
     patch_legacy_types();
     session_ = Session::open(options, cpu_backend());
   }
@@ -210,9 +211,10 @@ class PySession {
 
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, bool, const py::kwargs&>(),
+      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, bool, double, const py::kwargs&>(),
            py::kw_only(), py::arg("budget"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
-           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("learn"))
+           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("learn"),
+           py::arg("max_slowdown"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

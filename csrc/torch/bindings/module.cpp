@@ -4,6 +4,7 @@
 #include <torch/headeronly/version.h>
 
 #include "torch/bindings/bindings.h"
+#include "torch/dispatch/threads.h"
 
 namespace py = pybind11;
 
@@ -17,6 +18,8 @@ PYBIND11_MODULE(_torch, module) {
       error.restore();
     }
   });
+  remint::set_main_thread(
+      py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>());
   remint::bind_session(module);
   remint::bind_tensor_functions(module);
 }

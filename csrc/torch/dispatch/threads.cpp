@@ -12,8 +12,6 @@
 
 #include "torch/session/session.h"
 
-namespace py = pybind11;
-
 namespace remint {
 namespace {
 
@@ -37,6 +35,8 @@ thread_local bool outside = false;
 
 // Budgets that sleep. While there are none, a thread without the key costs nothing.
 std::atomic<int> num_asleep{0};
+
+std::atomic<unsigned long> main_thread{0};
 
 // PyTorch hands these objects on to the threads that work for this one. The object is a capsule around a
 // shared pointer.
@@ -131,11 +131,11 @@ void leave_session(const std::shared_ptr<Session>& session) {
   c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty() && !innermost->asleep);
 }
 
+void set_main_thread(unsigned long ident) {
+  main_thread = ident;
+}
+
 bool is_main_thread_in(const Session* session) {
-  static const unsigned long main_thread = [] {
-    py::gil_scoped_acquire gil;
-    return py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  }();
   return innermost != nullptr && innermost->session.get() == session &&
          PyThread_get_thread_ident() == main_thread;
 }

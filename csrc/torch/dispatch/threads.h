@@ -23,6 +23,8 @@ Session* current_session();
 void enter_session(std::shared_ptr<Session> session);
 void leave_session(const std::shared_ptr<Session>& session);
 
+// Which thread is Python's main thread, as Python identifies it. Set once.
+void set_main_thread(unsigned long ident);
 // Whether this is Python's main thread, and the budget that it entered last is that of `session`.
 bool is_main_thread_in(const Session* session);
 // The budget that this thread entered last sleeps from now on, or is awake again: its operator calls are not

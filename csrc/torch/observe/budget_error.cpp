@@ -13,15 +13,12 @@
 namespace py = pybind11;
 
 namespace remint {
-namespace {
 
 std::string format_bytes(Bytes nbytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(nbytes) / (1024.0 * 1024.0));
   return text;
 }
-
-}  // namespace
 
 void raise_budget_error(const std::string& message, Bytes min_budget) {
   python_error error;

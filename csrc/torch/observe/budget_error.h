@@ -13,6 +13,9 @@ struct SessionState;
 // in `state`.
 [[noreturn]] void raise_shortage(SessionState& state, const OutOfMemory& error);
 
+// In MiB.
+std::string format_bytes(Bytes nbytes);
+
 // Raises remint.BudgetError with this text. `min_budget`: no smaller budget can do; 0 if that is not known.
 [[noreturn]] void raise_budget_error(const std::string& message, Bytes min_budget);
 

@@ -36,9 +36,11 @@ const char* reason_of(Departure departure) {
 
 }  // namespace
 
-void Learner::find_boundary() {
+bool Learner::find_boundary() {
   const bool backward = is_in_backward();
-  if (std::exchange(backward_, backward) && !backward) boundary();
+  if (!std::exchange(backward_, backward) || backward) return false;
+  boundary();
+  return true;
 }
 
 void Learner::boundary() {
@@ -66,6 +68,7 @@ void Learner::boundary() {
   last_first_number_ = first_number_;
   at_begin_ = state_.engine->statistics();
   first_number_ = state_.next_number;
+  used_at_begin_ = state_.arena->used();
   if (ended == kNone && !pressed) return;
   if (ended == kNone || !follow(next_of(ended))) record();
 }
@@ -319,6 +322,42 @@ std::vector<std::int32_t> Learner::used_afterwards(std::uint32_t id) const {
     if (!only_released) used.push_back(tensor);
   }
   return used;
+}
+
+Bytes Learner::budget_for(double max_slowdown) const {
+  const std::uint32_t id = following_ != kNone ? following_ : last_;
+  if (id == kNone) return 0;
+  const StepTrace& trace = known_[id].trace;
+  const std::vector<Bytes> sizes(
+      trace.columns.nbytes.begin(),
+      trace.columns.nbytes.begin() + static_cast<std::ptrdiff_t>(trace.num_constants()));
+  // What the step does not touch takes its place, too.
+  Bytes others = used_at_begin_;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (trace.columns.aliases[i] != kElsewhere) others -= state_.arena->footprint(sizes[i]);
+  }
+  others = std::max<Bytes>(others, 0);
+  auto fits = [&](Bytes budget) {
+    StepLimits limits;
+    limits.alignment = state_.backend.alignment();
+    limits.max_depth = state_.options.engine.max_depth;
+    limits.max_slowdown = max_slowdown;
+    limits.budget = budget - others;
+    return limits.budget > 0 && runs_with(state_.options.engine, trace, sizes, limits);
+  };
+  Bytes too_small = state_.arena->budget();
+  Bytes enough = too_small + too_small / 4;
+  for (int doublings = 0; !fits(enough); ++doublings) {
+    if (doublings == 8) return 0;
+    too_small = enough;
+    enough *= 2;
+  }
+  // Addresses and other tensors take a little more than the simulation says, so this is not driven far.
+  while (enough - too_small > enough / 32) {
+    const Bytes middle = too_small + (enough - too_small) / 2;
+    (fits(middle) ? enough : too_small) = middle;
+  }
+  return enough;
 }
 
 LearningFigures Learner::figures() const {

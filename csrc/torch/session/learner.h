@@ -49,7 +49,8 @@ class Learner {
   // Whether nobody says where steps end. Then they end with a backward pass, and an op of the program comes
   // next.
   bool finds_steps() const { return !told_; }
-  void find_boundary();
+  // True: one ended.
+  bool find_boundary();
   // An op is about to run.
   void before_op(const Operator& op, std::uint64_t signature) {
     if (following_ != kNone) check_op(op, signature);
@@ -58,6 +59,10 @@ class Learner {
   void interrupted();
   // The session closes.
   void end();
+
+  // The smallest budget in which the step that was seen last would not become slower than that; 0 if no step
+  // is known, or none was found.
+  Bytes budget_for(double max_slowdown) const;
 
   LearningFigures figures() const;
 
@@ -110,6 +115,7 @@ class Learner {
   std::uint32_t last_ = kNone;
   std::uint64_t last_first_number_ = 0;
   Statistics at_begin_;
+  Bytes used_at_begin_ = 0;
   LearningFigures figures_;
 };
 

@@ -38,6 +38,8 @@ Session::Session(const SessionOptions& options, Backend& backend)
     state_.learner = learner_.get();
     sleep_ = std::make_unique<Sleep>(state_);
   }
+  if (options.max_slowdown > 0 && !options.chaos)
+    thrash_guard_ = std::make_unique<ThrashGuard>(state_, options.max_slowdown);
 }
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend) {
@@ -105,7 +107,12 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   apply_pending();
   logs_.note_pass(state_);
-  if (learner_ != nullptr && learner_->finds_steps()) work([&] { learner_->find_boundary(); });
+  bool step_ended = false;
+  if (learner_ != nullptr && learner_->finds_steps()) work([&] { step_ended = learner_->find_boundary(); });
+  if (thrash_guard_ != nullptr) {
+    if (step_ended) thrash_guard_->begin_step();
+    thrash_guard_->before_op();
+  }
   if (sleep_ != nullptr) {
     bool fell_asleep = false;
     work([&] { fell_asleep = sleep_->before_op(); });
@@ -128,6 +135,8 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
     } catch (const OutOfMemory& error) {
       if (apply_late_releases()) continue;
       if (!state_.options.spill || !spill_resident(state_, error.at_once)) fail(error);
+    } catch (const Thrash&) {
+      thrash_guard_->raise();
     }
   }
   if (op.may_accumulate && is_accumulating_gradient()) pin_results(*stack, first, PinReason::kGradient);
@@ -171,7 +180,9 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
 
 void Session::step() {
   const Lock lock(mutex_);
-  if (closed_ || learner_ == nullptr || state_.busy) return;
+  if (closed_ || state_.busy) return;
+  if (thrash_guard_ != nullptr) thrash_guard_->begin_step();
+  if (learner_ == nullptr) return;
   apply_pending();
   // A step of which a part was not seen is no step to learn.
   bool changed = false;
@@ -308,6 +319,9 @@ void Session::work(Act&& act) {
       done = true;
     } catch (const OutOfMemory& error) {
       if (!apply_late_releases()) fail(error);
+    } catch (const Thrash&) {
+      state_.forget_dropped();
+      thrash_guard_->raise();
     }
   }
   state_.forget_dropped();
@@ -407,6 +421,7 @@ void Session::close() {
   apply_pending();
   if (learner_ != nullptr) learner_->end();
   if (sleep_ != nullptr) sleep_->end();
+  if (thrash_guard_ != nullptr) thrash_guard_->end();
   // What is pinned from here on is no decision of the program's.
   logs_.end_recording(state_);
   std::exception_ptr failure;

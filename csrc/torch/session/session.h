@@ -26,6 +26,7 @@
 #include "torch/session/session_lock.h"
 #include "torch/session/sleep.h"
 #include "torch/session/state.h"
+#include "torch/session/thrash_guard.h"
 #include "torch/session/torch_device.h"
 
 namespace remint {
@@ -110,7 +111,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   Figures final_;
   Logs logs_;
   std::unique_ptr<Learner> learner_;
-  std::unique_ptr<Sleep> sleep_;  // null: this session never sleeps
+  std::unique_ptr<ThrashGuard> thrash_guard_;  // null: a step may take as long as it takes
+  std::unique_ptr<Sleep> sleep_;               // null: this session never sleeps
   PendingReleases pending_;
 };
 

@@ -70,7 +70,7 @@ class Sleep {
  private:
   bool end_window();
   bool can_sleep() const;
-  void fall_asleep();
+  bool fall_asleep();
   void want_to_wake(const char* why);
   void wake();
   void check_request(Bytes nbytes);

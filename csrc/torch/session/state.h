@@ -35,6 +35,7 @@ struct SessionOptions {
   bool events = false;        // keep the decisions
   bool blocks = false;        // keep what becomes of every block
   bool record = false;        // take notes of the op stream
+  double max_slowdown = 0.0;  // of a step; more is an error. 0: no limit
   bool learn = false;         // know a step that comes again, and guide the engine through it
   bool source_lines = false;  // know the line of the program that each op came from
 };

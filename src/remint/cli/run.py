@@ -38,6 +38,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument(
         "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
     )
+    run.add_argument(
+        "--max-slowdown",
+        type=float,
+        default=10.0,
+        metavar="TIMES",
+        help="fail when a step becomes slower than this; inf for no limit (default: 10)",
+    )
     add_json(run, "the run")
     run.add_argument("--report", metavar="PATH", help="write a page about the run (.html)")
     run.add_argument("--source-lines", action="store_true", help="show which lines and modules were recomputed most")
@@ -81,6 +88,7 @@ def run_command(options: argparse.Namespace) -> int:
         options.budget,
         policy=options.policy,
         overflow=options.overflow,
+        max_slowdown=options.max_slowdown,
         timeline=timeline,
         blocks=bool(options.report),
         source_lines=options.source_lines,

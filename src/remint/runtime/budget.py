@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -49,6 +50,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             an optimizer steps, or with a backward pass if there is no optimizer; `run.step()` marks them by hand.
         overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
+        max_slowdown: a step that becomes slower than this many times its own time raises a `remint.BudgetError`; None
+            for no limit.
         partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
         ignore_small: pass over candidates smaller than this fraction of their mean size.
         sample: score only sqrt(n) candidates drawn at random.
@@ -73,6 +76,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         policy: str = "coop",
         learn: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
+        max_slowdown: float | None = 10.0,
         partition: bool | None = None,
         ignore_small: float = 0.0,
         sample: bool = False,
@@ -97,6 +101,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             )
         if overflow not in ("raise", "spill"):
             raise ValueError(f'overflow is "raise" or "spill", not {overflow!r}')
+        if max_slowdown is not None and not max_slowdown > 1:
+            raise ValueError(f"max_slowdown is more than 1, or None for no limit, not {max_slowdown}")
         options = EngineOptions(
             policy=policy, partition=partition, ignore_small=ignore_small, sample=sample, seed=seed, check=check
         )
@@ -113,6 +119,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "record": False,
             "source_lines": source_lines,
             "learn": learn,
+            "max_slowdown": 0.0 if max_slowdown is None or math.isinf(max_slowdown) else max_slowdown,
         }
         self._open = threading.local()
 
