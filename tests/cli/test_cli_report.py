@@ -111,7 +111,7 @@ def test_a_run_of_a_script_can_be_reported(tmp_path: Path) -> None:
     assert main(["report", str(run), "-o", str(tmp_path / "again.html")]) == 0
 
 
-COMMANDS = ("run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor")
+COMMANDS = ("run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor", "build")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from remint.cli import fit, plan, report, run, simulate
+from remint.cli import fit, installation, plan, report, run, simulate
 from remint.cli.output import EXAMPLES
 from remint.errors import BudgetError
+from remint.version import __version__
 
 _EXAMPLES = """\
 examples:
@@ -21,6 +22,7 @@ examples:
   remint sweep step.trace -o sweep.html                    slowdown against budget, on one plot
   remint report step.plan -o plan.html                     a page about a run, a plan, a trace
   remint doctor                                            check the installation
+  remint build                                             build the runtime now, not on first use
 """
 
 
@@ -50,10 +52,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         **EXAMPLES,
     )
+    parser.add_argument("--version", action="version", version=f"remint {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run.add_commands(commands)
     fit.add_commands(commands)
     plan.add_commands(commands)
     simulate.add_commands(commands)
     report.add_commands(commands)
+    installation.add_commands(commands)
     return parser
