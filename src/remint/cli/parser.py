@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from remint.cli import fit, installation, plan, report, run, simulate
 from remint.cli.output import EXAMPLES
@@ -14,7 +15,7 @@ from remint.version import __version__
 _EXAMPLES = """\
 examples:
   remint run --budget 2GiB train.py --epochs 3             an unmodified script, inside a budget
-  remint fit train.py --vary batch_size=8:512 --budget 4GiB  the largest batch that trains inside it
+  remint fit train.py --vary batch_size=8:64 --budget 4GiB   the largest batch that trains inside it
   remint record -o step.trace train.py --epochs 1            its op stream, with measured costs
   remint capture train.py:step -o step.graph               one training step as a graph
   remint plan step.graph --budget 50% -o step.plan         its cheapest schedule in half the memory
@@ -28,8 +29,14 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, 1 if the command failed, or 2 for a mistake in its arguments."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    # `remint fit` has options on both sides of its script: the script's own arguments follow `--`.
+    rest: list[str] = []
+    if words[:1] == ["fit"] and "--" in words:
+        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
+    args = _parser().parse_args(words)
+    if rest:
+        args.args = rest
     try:
         code: int = args.command(args)
     except OSError as error:
@@ -45,8 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what to do about the two mistakes that everybody makes once."""
+
+    def error(self, message: str) -> NoReturn:
+        if "required: --budget" in message and self.prog.endswith(" run"):
+            message += "\nOptions of remint come before the script: remint run --budget 2GiB train.py --epochs 3"
+        if "unrecognized arguments" in message and "fit" in sys.argv[1:2]:
+            message += "\nThe script's own arguments follow --: remint fit train.py … -- --model gpt2"
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="remint",
         description="Train inside a memory budget that holds, by tensor rematerialization.",
         epilog=_EXAMPLES,
