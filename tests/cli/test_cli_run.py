@@ -105,7 +105,7 @@ def test_a_run_that_is_stopped_prints_its_summary(script: Path, number: int, cod
         _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert f"remint: The script was {said}" in err
-    assert "remint: Fitted into 1.0 GiB" in err
+    assert "remint: Until then it fitted into 1.0 GiB" in err
 
 
 @pytest.mark.parametrize(

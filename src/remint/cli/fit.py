@@ -110,7 +110,9 @@ def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
         return Attempt(size=size, fits=False, failure=data["failure"])
     if done.returncode != 0 or not data:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-        reason = next((line for line in reversed(said) if re.match(r"\S*(Error|remint|usage)", line)), said[-1])
+        # The script's own error, or what remint said about its arguments.
+        errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
+        reason = (errors or [line for line in said if line.startswith("remint: ")] or said)[-1]
         raise ValueError(f"{options.script} failed with {name} {size}, exit code {done.returncode}: {reason}")
     return Attempt(
         size=size,

@@ -91,7 +91,10 @@ def run_command(options: argparse.Namespace) -> int:
         ended = run_script(options)
         run._failed(ended.error)
         summary, engine, result = run.summary(), str(run), run.finished()
-    for line in (str(ended), verdict(summary), misplaced_options(options, _OPTIONS) if ended.code == 2 else ""):
+    fitted = verdict(summary)
+    if ended.code:
+        fitted = fitted.replace("Fitted", "Until then it fitted", 1)
+    for line in (str(ended), fitted, misplaced_options(options, _OPTIONS) if ended.code == 2 else ""):
         if line:
             print(f"remint: {line}", file=sys.stderr)
     if options.verbose:
