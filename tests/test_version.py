@@ -46,3 +46,8 @@ def test_the_hosted_workflow_runs_what_ci_runs() -> None:
     targets = re.search(r"target: \[(.*)\]", workflow)
     assert targets is not None
     assert targets[1].split(", ") == re.findall(r"^make (\S+)$", run, re.MULTILINE)
+
+
+def test_the_api_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in remint.__all__ if f"`remint.{name}`" not in text] == []
