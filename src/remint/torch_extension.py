@@ -15,6 +15,7 @@ import importlib.util
 import mmap
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ _PLAIN_SESSION: dict[str, Any] = {
 }
 
 
+_LOADING = threading.Lock()
+
+
 @functools.cache
 def load() -> ModuleType:
     """Return `remint._torch`, which is built if there is none for the installed torch.
@@ -50,7 +54,9 @@ def load() -> ModuleType:
         import torch
     except ImportError as error:
         raise ImportError("remint.budget runs PyTorch programs: install torch (pip install torch)") from error
-    module = _imported(torch.__version__) or _load_file(build())
+    # A second thread finds the module that the first one loaded: no process can load it twice.
+    with _LOADING:
+        module = _imported(torch.__version__) or _load_file(build())
     errors.BudgetError.__bases__ = (torch.OutOfMemoryError,)
     return module
 
@@ -74,7 +80,7 @@ def _imported(torch_version: str) -> ModuleType | None:
         return None
     # Its version is read from the file: once a module for another torch is loaded, no other can be.
     with Path(spec.origin).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = re.search(rb"\bbuilt for torch (\d[\w.]*)", content)
+        found = re.search(rb"\bbuilt for torch (\d+(?:\.\w+)*)", content)
         built_for = found[1].decode() if found else None
     if built_for != torch_version.split("+")[0]:
         return None

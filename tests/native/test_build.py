@@ -145,3 +145,29 @@ def test_doctor_fails_without_a_runtime(tmp_path: Path) -> None:
     assert "BAD  runtime" in done.stdout
     assert "no-such-compiler" in done.stdout
     assert "ok   simulate" in done.stdout
+
+
+@pytest.mark.slow
+def test_threads_load_a_built_module_once(tmp_path: Path) -> None:
+    """The module of this checkout stands for one that was built on first use."""
+    from remint import torch_extension
+
+    module = torch_extension.load().__file__
+    code = (
+        "import sys, threading, importlib.util, torch\n"
+        "from pathlib import Path\n"
+        "from remint import torch_extension\n"
+        "found = importlib.util.find_spec\n"
+        # No module in the package, until one is loaded.
+        "importlib.util.find_spec = lambda name: found(name) if name in sys.modules else None\n"
+        f"torch_extension.build = lambda: Path({module!r})\n"
+        "loaded = []\n"
+        "threads = [threading.Thread(target=lambda: loaded.append(torch_extension.load())) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "assert len(loaded) == 4 and len(set(map(id, loaded))) == 1, loaded\n"
+        "import remint\n"
+        "with remint.budget('1MiB'): torch.ones(8)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

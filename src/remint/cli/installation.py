@@ -16,7 +16,7 @@ examples:
 _BUILD = """\
 examples:
   remint build
-  remint build --again
+  remint build --json -
 """
 
 
