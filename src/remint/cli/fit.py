@@ -19,8 +19,9 @@ from remint.units import parse_budget
 _FIT = """\
 examples:
   remint fit train.py --vary batch_size=8:64 --budget 4GiB
-  remint fit train.py --vary batch_size=8,16,32 --budget 4GiB --plot fit.svg -- --model gpt2
-  remint fit train.py --vary size=64:256:64 --budget 1GiB -- --width {size} --height {size}
+  remint fit train.py --vary batch_size=8,16 --budget 4GiB -- --model gpt2
+  remint fit train.py --vary batch_size=8,16 --budget 4GiB --plot fit.svg
+  remint fit train.py --vary size=64:256:64 --budget 1GiB -- --width {size}
 """
 
 

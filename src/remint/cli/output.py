@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any, TextIO, TypedDict
 
 
+class _ExamplesAsTheyAre(argparse.HelpFormatter):
+    """Folds descriptions to the terminal, and keeps the lines of examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
 class _Formatter(TypedDict):
-    formatter_class: type[argparse.RawDescriptionHelpFormatter]
+    formatter_class: type[argparse.HelpFormatter]
 
 
-# Keeps the lines of the examples in the epilog as they are.
-EXAMPLES: _Formatter = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+EXAMPLES: _Formatter = {"formatter_class": _ExamplesAsTheyAre}
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:

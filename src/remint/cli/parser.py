@@ -14,16 +14,16 @@ from remint.version import __version__
 
 _EXAMPLES = """\
 examples:
-  remint run --budget 2GiB train.py --epochs 3             an unmodified script, inside a budget
-  remint fit train.py --vary batch_size=8:64 --budget 4GiB   the largest batch that trains inside it
-  remint record -o step.trace train.py --epochs 1            its op stream, with measured costs
-  remint capture train.py:step -o step.graph               one training step as a graph
-  remint plan step.graph --budget 50% -o step.plan         its cheapest schedule in half the memory
-  remint simulate step.trace --policy all --budget 70%,50% a recorded step, with every policy
-  remint sweep step.trace -o sweep.html                    slowdown against budget, on one plot
-  remint report step.plan -o plan.html                     a page about a run, a plan, a trace
-  remint doctor                                            check the installation
-  remint build                                             build the runtime now, not on first use
+  remint run --budget 2GiB train.py --epochs 3        a script, in a budget
+  remint fit train.py --vary batch_size=8:64 --budget 4GiB   largest batch
+  remint record -o step.trace train.py --epochs 1     its op stream
+  remint capture train.py:step -o step.graph          one step as a graph
+  remint plan step.graph --budget 50% -o step.plan    its cheapest schedule
+  remint simulate step.trace --budget 70%,50%         what it would cost
+  remint sweep step.trace -o sweep.html               all policies and budgets
+  remint report step.plan -o plan.html                a page about it
+  remint doctor                                       check the installation
+  remint build                                        build the runtime now
 """
 
 
@@ -34,7 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     rest: list[str] = []
     if words[:1] == ["fit"] and "--" in words:
         words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
-    args = _parser().parse_args(words)
+    parser = _parser()
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        hint = (
+            "\nThe script's own arguments follow --: remint fit train.py … -- --model gpt2" if words[0] == "fit" else ""
+        )
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if rest:
         args.args = rest
     try:
@@ -53,13 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what to do about the two mistakes that everybody makes once."""
+    """Says what to do about a mistake that everybody makes once."""
 
     def error(self, message: str) -> NoReturn:
         if "required: --budget" in message and self.prog.endswith(" run"):
             message += "\nOptions of remint come before the script: remint run --budget 2GiB train.py --epochs 3"
-        if "unrecognized arguments" in message and "fit" in sys.argv[1:2]:
-            message += "\nThe script's own arguments follow --: remint fit train.py … -- --model gpt2"
         super().error(message)
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _PLAN = """\
 examples:
   remint plan step.graph --budget 50%
-  remint plan step.graph --budget 2GiB --planner checkmate --time-limit 300 -o step.plan --explain
+  remint plan step.graph --budget 2GiB --planner checkmate --explain
+  remint plan step.graph --budget 60% -o step.plan
   remint plan step.graph --budget 70%,50% --compare auto,chen-sqrt --json -
 """
 
@@ -43,7 +44,9 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--budget", required=True, help='bytes ("2GiB") or a percentage of the peak; several with commas'
     )
-    parser.add_argument("--planner", default="auto", choices=tuple(PLANNERS))
+    parser.add_argument(
+        "--planner", default="auto", choices=tuple(PLANNERS), metavar="PLANNER", help=f"one of {', '.join(PLANNERS)}"
+    )
     parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="for each plan (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")

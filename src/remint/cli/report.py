@@ -12,7 +12,7 @@ examples:
   remint report step.plan -o plan.html
   remint report step.trace --budget 50% --policy coop,dtr-eq -o arena.html
   remint report run.json step.plan sweep.json -o all.html
-  remint report step.trace --budget 50% -o arena.pickle       for pytorch.org/memory_viz
+  remint report step.trace --budget 50% -o arena.pickle   for memory_viz
 """
 
 

@@ -23,7 +23,7 @@ examples:
 _RECORD = """\
 examples:
   remint record -o step.trace train.py --epochs 1
-  remint simulate step.trace --memory arena --policy coop,dtr-eq --budget 70%,50%
+  remint simulate step.trace --memory arena --policy coop --budget 70%,50%
 """
 
 

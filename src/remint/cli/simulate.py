@@ -22,14 +22,14 @@ from remint.units import format_bytes, format_seconds
 _SIMULATE = """\
 examples:
   remint simulate step.trace --budget 50%
-  remint simulate step.trace resnet.log.gz --policy all --budget 90%,70%,50%,30% --memory arena
+  remint simulate step.trace resnet.log.gz --policy all --memory arena
   remint simulate step.trace --policy coop,dtr-eq --memory arena --json -
 """
 
 _SWEEP = """\
 examples:
   remint sweep step.trace -o sweep.html
-  remint sweep step.trace --planner auto,chen-sqrt --budget 80%,60%,40% --time-limit 10 --json sweep.json
+  remint sweep step.trace --planner auto --budget 80%,60% --json sweep.json
   remint report sweep.json -o sweep.svg
 """
 
