@@ -11,7 +11,7 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench asan tsan clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan clean
 
 setup: $(VENV)/installed build
 
@@ -72,10 +72,16 @@ bench: setup
 	$(BIN)/python benchmarks/online.py gpt unet
 	$(if $(FULL),$(BIN)/python benchmarks/online.py --smallest gpt unet)
 	$(BIN)/python benchmarks/compiled.py
+	$(BIN)/python benchmarks/bug_reports.py $(if $(FULL),--inductor)
 	$(BIN)/python benchmarks/planning_capture.py build/graphs
 	$(BIN)/python benchmarks/planning_table.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_scaling.py $(if $(FULL),--full)
+
+# The documentation site, in build/site: open build/site/index.html. It needs packages that nothing else does.
+docs: $(VENV)/installed
+	$(PIP) --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # The modules with sanitizers, in a package of links to src/remint. torch itself is not instrumented.
 define build_sanitized

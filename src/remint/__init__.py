@@ -10,6 +10,7 @@ from remint.planners import frontier, plan
 from remint.results import Run, Sweep
 from remint.simulator import policy_names, simulate, smallest_budget, sweep
 from remint.trace import Trace, TraceBuilder
+from remint.version import __version__
 
 __all__ = [
     "BudgetError",
@@ -23,6 +24,7 @@ __all__ = [
     "Trace",
     "TraceBuilder",
     "TraceError",
+    "__version__",
     "capture",
     "frontier",
     "plan",
@@ -36,6 +38,10 @@ __all__ = [
 # These need torch: imported when they are first used.
 _RUNTIME = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
 __all__ += [*_RUNTIME, "compile"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """Return what a file of remint's says it is (`trace`, `graph`, `plan`, `run`); None for other files."""
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(4096)
+        if begin[:2] == b"\x1f\x8b":
+            with gzip.open(path) as packed:
+                begin = packed.read(4096)
+    except OSError:
+        return None
+    found = re.search(rb'"format": ?"remint[.-](\w+)"', begin)
+    return found[1].decode() if found else None
 
 
 def check_format(data: Mapping[str, Any], name: str, version: int) -> None:

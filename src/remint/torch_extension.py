@@ -2,22 +2,30 @@
 
 The module stands below both the runtime and capture: the runtime opens a session for each budget and each recording,
 capture opens one to measure the workspace of an op.
+
+The module of `make build`, or of an installation that found torch, lies in the package. Without one for the installed
+torch, `remint.native` builds it on first use.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
+import mmap
+import re
+import sys
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remint import errors
+from remint import errors, native
 from remint.engine_options import EngineOptions
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from remint import _torch
-
-_BUILD_AGAIN = "pip install --no-build-isolation --force-reinstall --no-deps remint"
 
 # A session that only allocates: nothing is evicted by choice, recorded or checked.
 _PLAIN_SESSION: dict[str, Any] = {
@@ -34,28 +42,61 @@ _PLAIN_SESSION: dict[str, Any] = {
 }
 
 
+_LOADING = threading.Lock()
+
+
 @functools.cache
 def load() -> ModuleType:
-    """Return `remint._torch`; raise an `ImportError` that says what to do if it cannot be used with this torch."""
+    """Return `remint._torch`, which is built if there is none for the installed torch.
+
+    Raises an `ImportError` that says what to do if that is not possible.
+    """
     try:
         import torch
     except ImportError as error:
-        raise ImportError("remint.budget runs PyTorch programs: install torch, then remint again") from error
-    try:
-        from remint import _torch
-    except ImportError as error:
-        raise ImportError(
-            "remint._torch was not built, or was built against another torch. Build it against the installed one: "
-            f"{_BUILD_AGAIN}"
-        ) from error
-    built, found = _torch.torch_version, torch.__version__.split("+")[0]
-    if built.split("+")[0] != found:
-        raise ImportError(
-            f"remint._torch was built against torch {built}, but torch {found} is installed. Build it again: "
-            f"{_BUILD_AGAIN}"
-        )
+        raise ImportError("remint.budget runs PyTorch programs: install torch (pip install torch)") from error
+    # A second thread finds the module that the first one loaded: no process can load it twice.
+    with _LOADING:
+        module = _imported(torch.__version__) or _load_file(build())
     errors.BudgetError.__bases__ = (torch.OutOfMemoryError,)
-    return _torch
+    return module
+
+
+def build(*, again: bool = False) -> Path:
+    """Build `remint._torch` for the installed torch, if that was not done before, or `again`; return its path."""
+    import torch
+
+    installation = native.TorchInstallation(
+        version=torch.__version__,
+        folder=Path(torch.__file__).parent,
+        cxx11_abi=torch.compiled_with_cxx11_abi(),
+    )
+    return native.built_module(installation, native.Sources.find(), again=again)
+
+
+def _imported(torch_version: str) -> ModuleType | None:
+    """Return the module that lies in the package, if it was built for this torch: `make build` puts one there."""
+    spec = importlib.util.find_spec("remint._torch")
+    if spec is None or spec.origin is None:
+        return None
+    # Its version is read from the file: once a module for another torch is loaded, no other can be.
+    with Path(spec.origin).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        found = re.search(rb"\bbuilt for torch (\d+(?:\.\w+)*)", content)
+        built_for = found[1].decode() if found else None
+    if built_for != torch_version.split("+")[0]:
+        return None
+    return importlib.import_module("remint._torch")
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("remint._torch", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules["remint._torch"] = module
+    sys.modules["remint"]._torch = module  # type: ignore[attr-defined]
+    return module
 
 
 def new_session(budget: int, **options: Any) -> _torch.Session:

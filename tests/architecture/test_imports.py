@@ -24,13 +24,14 @@ TORCH_SIDE = INTEGRATIONS | names_in(
 
 # Lowest first. When a module is imported, it imports only from its own layer and from layers before it.
 LAYERS = [
-    {"errors", "units", "file_format", "engine_options", "_core"},
+    {"errors", "units", "version", "notebook", "file_format", "engine_options", "_core"},
     {"trace", "generators"},
     {"graph"},
     {"results"},
     {"simulator"},
     {"planners"},
     {"report"},
+    {"native"},
     {"torch_extension", "_torch"},
     {"capture"},
     {"runtime", "compiled"},

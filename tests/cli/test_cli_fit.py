@@ -32,6 +32,14 @@ def test_fit_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [attempt["fits"] for attempt in found["attempts"]][-1] is False
     assert main(["fit", str(script), "--vary", "batch=13,14", "--budget", "3MiB"]) == 2
     assert "RuntimeError: thirteen" in capsys.readouterr().err
+    # What was found before a script fails is kept.
+    assert main(["fit", str(script), "--vary", "batch=8,13", "--budget", "1GiB"]) == 2
+    shown = capsys.readouterr()
+    assert "RuntimeError: thirteen" in shown.err
+    assert "       8  yes" in shown.out
+    with pytest.raises(SystemExit):
+        main(["fit", str(script), "--vary", "batch=8", "--budget", "1GiB", "--model", "gpt2"])
+    assert "The script's own arguments follow --" in capsys.readouterr().err
     for vary in ("batch", "batch=5:2", "batch=a,b", "=1,2"):
         assert main(["fit", str(script), "--vary", vary, "--budget", "3MiB"]) == 2
         assert "not understood" in capsys.readouterr().err

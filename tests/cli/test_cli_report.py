@@ -111,7 +111,7 @@ def test_a_run_of_a_script_can_be_reported(tmp_path: Path) -> None:
     assert main(["report", str(run), "-o", str(tmp_path / "again.html")]) == 0
 
 
-COMMANDS = ("run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor")
+COMMANDS = ("run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor", "build")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -122,3 +122,13 @@ def test_every_command_has_examples_and_json(command: str, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "examples:\n  remint " in out
     assert "--json" in out or command == "trace"
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_80_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"] if command else ["--help"])
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []

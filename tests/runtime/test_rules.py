@@ -186,7 +186,7 @@ def test_an_exception_leaves_nothing_behind():
             torch.cat([torch.randn(50_000) for _ in range(20)])
         assert isinstance(caught.value, torch.OutOfMemoryError)
         assert "MiB" in str(caught.value)
-        assert "smallest budget" in str(caught.value)
+        assert "at least" in str(caught.value)
         assert torch.equal(y, x @ x)
     assert run.peak_bytes <= run.budget_bytes
     with remint.budget("64MiB"):
@@ -199,7 +199,7 @@ def test_the_error_of_a_replay_in_circles_says_so():
     with remint.budget("1408KiB", check=True) as run:
         x = source * 3
         y = x + 1
-        with pytest.raises(remint.BudgetError, match=r"push each other out of memory.*larger budget") as caught:
+        with pytest.raises(remint.BudgetError, match=r"(?s)push each other out of memory.*larger budget") as caught:
             torch.equal(y, source * 3 + 1)
         assert "try 1.9 MiB" in str(caught.value)
         assert y.sum().item() == 4 * source.numel()

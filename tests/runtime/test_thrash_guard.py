@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import remint
+from remint.units import parse_budget
 
 pytestmark = pytest.mark.runtime
 # Seconds: what the guard waits for costs nothing here.
@@ -97,7 +98,7 @@ def test_a_known_step_says_which_budget_would_do():
         train(int(0.6 * peak()))
     found = re.search(r"about ([0-9.]+ [KM]iB) would do", str(raised.value))
     assert found
-    assert remint.parse_bytes(found.group(1)) >= raised.value.known_budget_bytes
+    assert parse_budget(found.group(1)) >= raised.value.known_budget_bytes
     assert train(found.group(1)).learning.num_departures > 0
 
 

@@ -9,7 +9,9 @@
 namespace py = pybind11;
 
 PYBIND11_MODULE(_torch, module) {
-  module.doc() = "remint's engine on real tensors. `remint.budget` is the way to use it.";
+  // remint.torch_extension finds the version in the file, before it loads it.
+  module.doc() = "remint's engine on real tensors, built for torch " TORCH_VERSION
+                 ". `remint.budget` is the way to use it.";
   module.attr("torch_version") = TORCH_VERSION;
   py::register_local_exception_translator([](std::exception_ptr thrown) {
     try {

@@ -4,7 +4,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdio>
+#include <iterator>
 
 #include "torch/observe/figures.h"
 #include "torch/session/owned_storages.h"
@@ -14,18 +17,72 @@ namespace py = pybind11;
 
 namespace remint {
 
-std::string format_bytes(Bytes nbytes) {
+std::string format_bytes(Bytes nbytes, Rounding rounding) {
+  constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB"};
+  if (nbytes < 1024) return std::to_string(nbytes) + " B";
+  double number = static_cast<double>(nbytes) / 1024.0;
+  std::size_t unit = 0;
+  while (number >= 1024.0 && unit + 1 < std::size(kUnits)) {
+    number /= 1024.0;
+    ++unit;
+  }
+  if (rounding == Rounding::kUp) number = std::ceil(number * 10.0) / 10.0;
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(nbytes) / (1024.0 * 1024.0));
+  std::snprintf(text, sizeof text, "%.1f %s", number, kUnits[unit]);
   return text;
 }
 
-void raise_budget_error(const std::string& message, Bytes min_budget) {
+namespace {
+
+// Where the memory of a budget is when something does not fit.
+struct Shortage {
+  std::vector<std::pair<std::string, Bytes>> pinned;
+  Bytes pinned_bytes = 0;
+  Bytes inputs = 0;   // of the op that runs, or of the replay that it waits for
+  Bytes running = 0;  // what the op was given so far
+  Bytes free = 0;
+  Bytes largest_free = 0;
+};
+
+Shortage shortage_of(const SessionState& state) {
+  Shortage s;
+  s.pinned = pinned_by(state);
+  for (const auto& [why, nbytes] : s.pinned) s.pinned_bytes += nbytes;
+  const Records& records = state.engine->records();
+  for (StorageId id = 0; id < records.num_storage_slots(); ++id) {
+    const Storage& storage = records.storage(id);
+    if (storage.in_use() && storage.has_bytes() && !storage.pinned && storage.locked())
+      s.inputs += storage.nbytes;
+  }
+  for (const auto& [offset, raw] : state.owned->raw()) {
+    if (raw.running) s.running += raw.nbytes;
+  }
+  s.free = state.options.budget - state.engine->memory().used();
+  s.largest_free = state.arena->largest_free();
+  return s;
+}
+
+std::string what_holds_the_memory(const Shortage& s) {
+  std::string text = "In the way: " + format_bytes(s.pinned_bytes) + " that cannot be evicted";
+  for (std::size_t i = 0; i < s.pinned.size() && i < 4; ++i) {
+    text += (i == 0 ? " (" : "; ") + format_bytes(s.pinned[i].second) + " " + s.pinned[i].first;
+  }
+  if (!s.pinned.empty()) text += ")";
+  return text + ", " + format_bytes(s.inputs) + " of inputs, " + format_bytes(s.running) +
+         " given to the op before. Free: " + format_bytes(s.free) + ", " + format_bytes(s.largest_free) +
+         " of it in one piece.";
+}
+
+}  // namespace
+
+void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget) {
   python_error error;
   {
     py::gil_scoped_acquire gil;
     py::object type = py::module_::import("remint.errors").attr("BudgetError");
-    py::object instance = type(message, py::arg("min_budget_bytes") = min_budget);
+    py::object known = known_budget == 0 ? py::object(py::none()) : py::object(py::int_(known_budget));
+    py::object instance =
+        type(message, py::arg("min_budget_bytes") = min_budget, py::arg("known_budget_bytes") = known);
     PyErr_SetObject(type.ptr(), instance.ptr());
     error.persist();
   }
@@ -33,51 +90,28 @@ void raise_budget_error(const std::string& message, Bytes min_budget) {
 }
 
 void raise_shortage(SessionState& state, const OutOfMemory& error) {
-  const auto pinned = pinned_by(state);
-  Bytes pinned_bytes = 0;
-  for (const auto& [why, nbytes] : pinned) pinned_bytes += nbytes;
-  Bytes locked = 0;
-  const Records& records = state.engine->records();
-  for (StorageId id = 0; id < records.num_storage_slots(); ++id) {
-    const Storage& storage = records.storage(id);
-    if (storage.in_use() && storage.has_bytes() && !storage.pinned && storage.locked())
-      locked += storage.nbytes;
-  }
-  Bytes running = 0;
-  for (const auto& [offset, raw] : state.owned->raw()) {
-    if (raw.running) running += raw.nbytes;
-  }
+  const Shortage s = shortage_of(state);
   const bool in_circles = dynamic_cast<const ReplayInCircles*>(&error) != nullptr;
   const Bytes budget = state.options.budget;
   const Bytes waiting = in_circles ? std::max(error.at_once, error.requested) : error.requested;
-  const Bytes at_once = locked + running + waiting;
-  const Bytes needed = pinned_bytes + at_once;
+  const Bytes needed = s.pinned_bytes + s.inputs + s.running + waiting;
   state.failed_need = std::max(state.failed_need, needed);
-  // What cannot move splits the arena, so a budget of the sum alone may not do.
-  const Bytes enough = needed <= budget ? budget + error.requested : needed;
-  std::string message = format_bytes(budget) + " cannot hold " +
-                        (state.current != nullptr ? state.current->name : "an allocation between ops") +
-                        ", which needs " + format_bytes(at_once) + " at once: ";
+
+  const std::string op = state.current != nullptr ? state.current->name : "an allocation between ops";
+  std::string message = "the budget of " + format_bytes(budget) + " is too small for " + op;
   if (in_circles) {
-    message +=
-        "recomputing its inputs takes values that push each other out of memory, again and again. The last "
-        "request that did not fit was " +
-        format_bytes(error.requested);
+    message += ": the values that recomputing its inputs takes push each other out of memory";
   } else {
-    message += "it asked for " + format_bytes(error.requested) + ", beside " + format_bytes(locked) +
-               " of its inputs and " + format_bytes(running) + " it had already";
+    message += ", which asked for " + format_bytes(error.requested);
   }
-  message += " (pinned: " + format_bytes(pinned_bytes);
-  for (std::size_t i = 0; i < pinned.size() && i < 4; ++i) {
-    message += (i == 0 ? ", of which " : "; ") + format_bytes(pinned[i].second) + " " + pinned[i].first;
-  }
-  message += "; " + format_bytes(budget - state.engine->memory().used()) + " are free, " +
-             format_bytes(state.arena->largest_free()) + " of them in one piece). ";
-  if (in_circles && needed <= budget) {
-    message +=
-        "Use a larger budget. The smallest one that works is not known; try " + format_bytes(enough) + ".";
+  message += ".\n" + what_holds_the_memory(s) + "\n";
+  if (needed > budget) {
+    message += "Use a budget of at least " + format_bytes(needed, Rounding::kUp) +
+               ". That is a lower bound, known from this op: the whole step may need more.";
   } else {
-    message += "The smallest budget to get past this op is about " + format_bytes(enough) + ".";
+    // In sum there is room, but not in one piece, or not for all that a replay takes on its way.
+    message += "Use a larger budget. Which one works is not known; try " +
+               format_bytes(budget + std::max(error.requested, budget / 10), Rounding::kUp) + ".";
   }
   raise_budget_error(message, needed);
 }

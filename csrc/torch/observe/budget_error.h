@@ -13,10 +13,13 @@ struct SessionState;
 // in `state`.
 [[noreturn]] void raise_shortage(SessionState& state, const OutOfMemory& error);
 
-// In MiB.
-std::string format_bytes(Bytes nbytes);
+enum class Rounding { kNearest, kUp };
 
-// Raises remint.BudgetError with this text. `min_budget`: no smaller budget can do; 0 if that is not known.
-[[noreturn]] void raise_budget_error(const std::string& message, Bytes min_budget);
+// In the unit that reads best. Rounded up, the text is a budget that holds `nbytes`.
+std::string format_bytes(Bytes nbytes, Rounding rounding = Rounding::kNearest);
+
+// Raises remint.BudgetError with this text. `min_budget`: no smaller budget can do; `known_budget`: this one
+// does. 0 if that is not known.
+[[noreturn]] void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget = 0);
 
 }  // namespace remint

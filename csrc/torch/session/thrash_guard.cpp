@@ -73,13 +73,13 @@ void ThrashGuard::raise() {
                         format_bytes(state_.options.budget) + ", tensors are recomputed again and again. ";
   const Bytes enough = state_.learner == nullptr ? 0 : state_.learner->budget_for(max_slowdown_);
   if (enough > 0) {
-    message += "By the step before, a budget of about " + format_bytes(enough) + " would do.";
+    message += "By the step before, a budget of about " + format_bytes(enough, Rounding::kUp) + " would do.";
   } else {
     message += "Use a larger budget: how large is not known yet, as no step has ended. Try " +
                format_bytes(state_.options.budget + state_.options.budget / 4) + ".";
   }
   message += " Or allow more time with max_slowdown.";
-  raise_budget_error(message, state_.engine->needed_bytes());
+  raise_budget_error(message, state_.engine->needed_bytes(), enough);
 }
 
 }  // namespace remint

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import platform
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from typing import NamedTuple
+
+from remint.native.compiler import compiler_command
+from remint.version import __version__
 
 
 class Finding(NamedTuple):
@@ -27,15 +30,17 @@ def run_checks() -> list[Finding]:
     >>> all(finding.ok for finding in run_checks() if finding.what in ("remint", "core", "simulate"))
     True
     """
+    # Without torch, remint simulates and plans. With torch, a runtime that does not work is an error.
+    without_torch = importlib.util.find_spec("torch") is None
     checks: list[tuple[str, bool, Callable[[], str]]] = [
-        ("remint", False, lambda: importlib.metadata.version("remint")),
+        ("remint", False, lambda: __version__),
         ("python", False, lambda: f"{platform.python_version()}, {platform.platform()}"),
         ("compiler", True, _compiler),
         ("core", False, lambda: str(importlib.import_module("remint._core").__file__)),
         ("simulate", False, _simulate),
         ("torch", True, lambda: importlib.metadata.version("torch")),
-        ("runtime", True, _runtime),
-        ("budget", True, _budget),
+        ("runtime", without_torch, _runtime),
+        ("budget", without_torch, _budget),
         ("planners", True, lambda: _versions("highspy", "ortools")),
         ("pictures", True, lambda: _versions("matplotlib")),
     ]
@@ -54,11 +59,8 @@ def _checked(what: str, optional: bool, check: Callable[[], str]) -> Finding:
 
 
 def _compiler() -> str:
-    found = shutil.which("g++") or shutil.which("c++")
-    if found is None:
-        raise ImportError("no g++: it is needed only to build remint again, for another torch")
-    text = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-    return text.splitlines()[0]
+    command = compiler_command()
+    return subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
 def _versions(*packages: str) -> str:
@@ -79,7 +81,8 @@ def _simulate() -> str:
 def _runtime() -> str:
     from remint import torch_extension
 
-    return f"remint._torch, built for torch {torch_extension.load().torch_version}"
+    module = torch_extension.load()
+    return f"built for torch {module.torch_version}: {module.__file__}"
 
 
 def _budget() -> str:

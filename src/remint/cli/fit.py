@@ -11,14 +11,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from remint.cli.output import EXAMPLES, add_json, write_json
-from remint.results.largest_fit import Attempt, find_largest
+from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
+from remint.cli.run import check_budget
+from remint.results.largest_fit import Attempt, Fit, find_largest
+from remint.units import parse_budget
 
 _FIT = """\
 examples:
-  remint fit train.py --vary batch_size=8:512 --budget 4GiB
-  remint fit train.py --vary batch_size=8,16,32,64 --budget 4GiB --plot fit.svg -- --model gpt2
-  remint fit train.py --vary size=64:1024:64 --budget 1GiB -- --width {size} --height {size}
+  remint fit train.py --vary batch_size=8:64 --budget 4GiB
+  remint fit train.py --vary batch_size=8,16 --budget 4GiB -- --model gpt2
+  remint fit train.py --vary batch_size=8,16 --budget 4GiB --plot fit.svg
+  remint fit train.py --vary size=64:256:64 --budget 1GiB -- --width {size}
 """
 
 
@@ -28,7 +31,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "fit",
         help="find the largest size at which a script trains inside a budget",
         description="Run a script again and again, each time in a process of its own with another size, and find the "
-        "largest one that fits. The script gets --NAME SIZE, or the size in place of {NAME} in its arguments.",
+        "largest one that fits. The script gets --NAME SIZE, or the size in place of {NAME} in its arguments. Ctrl-C "
+        "prints what was found so far.",
         epilog=_FIT,
         **EXAMPLES,
     )
@@ -38,7 +42,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     fit.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
     fit.add_argument("--plot", metavar="PATH", help="draw throughput against size (.png, .svg, .pdf)")
     add_json(fit, "all attempts")
-    fit.add_argument("args", nargs="*", help="after --: the script's arguments")
+    # The parser itself takes what follows `--` away: argparse has no place for it after options.
+    fit.add_argument("args", nargs="*", metavar="-- args", help="after --: the script's own arguments")
     fit.set_defaults(command=fit_command)
 
 
@@ -46,22 +51,37 @@ def fit_command(options: argparse.Namespace) -> int:
     """Search for the largest size; return 0 if there is one, else 1."""
     if not Path(options.script).exists():
         raise ValueError(f"there is no file {options.script!r}: give the script to run")
+    check_budget(options.budget)
+    check_outputs(options.json, options.plot)
     name, sizes = _sizes(options.vary)
+    tried: list[Attempt] = []
 
     def attempt(size: int) -> Attempt:
         return _attempt(options, name, size)
 
-    def progress(tried: Attempt) -> None:
-        verdict = f"fits, {tried.throughput:.1f} per second" if tried.fits else "does not fit"
-        print(f"{name} {tried.size}: {verdict}", file=sys.stderr)
+    def progress(last: Attempt) -> None:
+        tried.append(last)
+        verdict = f"fits, {last.throughput:.1f} per second" if last.fits else "does not fit"
+        print(f"{name} {last.size}: {verdict}", file=sys.stderr)
 
-    found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
+    stopped: BaseException | None = None
+    try:
+        found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
+    except (KeyboardInterrupt, ValueError) as error:
+        if not tried:
+            raise
+        # What was found so far is worth having.
+        stopped = error
+        in_order = tuple(sorted(tried, key=lambda attempt: attempt.size))
+        found = Fit(budget_bytes=parse_budget(options.budget), attempts=in_order)
     if options.json is not None:
         write_json(options.json, found.summary())
     if options.json != "-":
         print(found)
     if options.plot:
         found.plot(options.plot)
+    if stopped is not None:
+        raise stopped
     return 0 if found.largest is not None else 1
 
 
@@ -91,7 +111,9 @@ def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
         return Attempt(size=size, fits=False, failure=data["failure"])
     if done.returncode != 0 or not data:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-        reason = next((line for line in reversed(said) if re.match(r"\S*(Error|remint|usage)", line)), said[-1])
+        # The script's own error, or what remint said about its arguments.
+        errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
+        reason = (errors or [line for line in said if line.startswith("remint: ")] or said)[-1]
         raise ValueError(f"{options.script} failed with {name} {size}, exit code {done.returncode}: {reason}")
     return Attempt(
         size=size,

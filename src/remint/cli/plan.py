@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remint.cli.output import EXAMPLES, add_json, write_json
+from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
 from remint.errors import BudgetError
+from remint.file_format import kind_of
 from remint.graph import Graph, Plan, verify
 from remint.planners import PLANNERS, Progress, plan
 from remint.units import format_bytes, format_seconds, parse_budget
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 _PLAN = """\
 examples:
   remint plan step.graph --budget 50%
-  remint plan step.graph --budget 2GiB --planner checkmate --time-limit 300 -o step.plan --explain
+  remint plan step.graph --budget 2GiB --planner checkmate --explain
+  remint plan step.graph --budget 60% -o step.plan
   remint plan step.graph --budget 70%,50% --compare auto,chen-sqrt --json -
 """
 
@@ -42,7 +44,9 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--budget", required=True, help='bytes ("2GiB") or a percentage of the peak; several with commas'
     )
-    parser.add_argument("--planner", default="auto", choices=tuple(PLANNERS))
+    parser.add_argument(
+        "--planner", default="auto", choices=tuple(PLANNERS), metavar="PLANNER", help=f"one of {', '.join(PLANNERS)}"
+    )
     parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="for each plan (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")
@@ -66,6 +70,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run_plan(options: argparse.Namespace) -> int:
     """Plan, or compare planners; return an exit code."""
+    check_outputs(options.output, options.json)
     graph = _load(options.graph)
     budgets = [parse_budget(b, peak_bytes=graph.peak_bytes) for b in options.budget.split(",")]
     say = print if options.json != "-" else _nothing
@@ -109,6 +114,11 @@ def run_plan(options: argparse.Namespace) -> int:
 
 
 def _load(path: Path) -> Graph:
+    if kind_of(path) == "trace":
+        raise ValueError(
+            f"{path} is a trace, and a plan needs a graph: write one with `remint capture`, or put plans of this trace "
+            f"beside policies with `remint sweep {path} --planner auto`"
+        )
     try:
         return Graph.load(path)
     except (ValueError, KeyError, TypeError) as error:
@@ -183,6 +193,7 @@ def run_capture(options: argparse.Namespace) -> int:
     path, _, name = options.function.rpartition(":")
     if not path or not name:
         raise ValueError(f"{options.function!r} names no function: write script.py:fn")
+    check_outputs(options.output, options.json)
     model, args, kwargs, loss = _step(Path(path), name)
     graph = capture(model, args, kwargs, loss=loss, costs=options.costs)
     graph.save(options.output)

@@ -1,9 +1,8 @@
-"""The commands `remint report` and `remint doctor`."""
+"""The command `remint report`."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from remint.cli.output import EXAMPLES, add_json, write_json
@@ -13,18 +12,12 @@ examples:
   remint report step.plan -o plan.html
   remint report step.trace --budget 50% --policy coop,dtr-eq -o arena.html
   remint report run.json step.plan sweep.json -o all.html
-  remint report step.trace --budget 50% -o arena.pickle       for pytorch.org/memory_viz
-"""
-
-_DOCTOR = """\
-examples:
-  remint doctor
-  remint doctor --json -
+  remint report step.trace --budget 50% -o arena.pickle   for memory_viz
 """
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands; each sets `command`, a function from the parsed arguments to an exit code."""
+    """Add the command; it sets `command`, a function from the parsed arguments to an exit code."""
     parser = commands.add_parser(
         "report",
         help="write a page about runs, plans, traces and sweeps, which works offline",
@@ -48,15 +41,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_json(parser, "the figures of what is shown")
     parser.set_defaults(command=_report)
 
-    parser = commands.add_parser(
-        "doctor",
-        help="check versions, the compiler and the extension, and run a short self-test",
-        epilog=_DOCTOR,
-        **EXAMPLES,
-    )
-    add_json(parser, "what was found")
-    parser.set_defaults(command=_doctor)
-
 
 def _report(args: argparse.Namespace) -> int:
     from remint.report import write
@@ -71,18 +55,3 @@ def _report(args: argparse.Namespace) -> int:
     if args.json != "-":
         print(f"report: {Path(args.output).resolve()}")
     return 0
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from remint.cli.doctor import run_checks
-
-    findings = run_checks()
-    if args.json is not None:
-        write_json(args.json, [finding._asdict() for finding in findings])
-    if args.json != "-":
-        for finding in findings:
-            print(f"{'ok ' if finding.ok else '-- ' if finding.optional else 'BAD'}  {finding.what:12} {finding.found}")
-    bad = [finding for finding in findings if not finding.ok and not finding.optional]
-    if bad:
-        print(f"remint: {len(bad)} of {len(findings)} checks failed, see above for what to do", file=sys.stderr)
-    return 1 if bad else 0

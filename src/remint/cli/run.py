@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import runpy
+import re
 import sys
 from pathlib import Path
 
-from remint.cli.output import EXAMPLES, add_json, write_json
-from remint.units import format_bytes, format_seconds
+from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout, write_json
+from remint.cli.script import add_script, check_script, misplaced_options, run_script
+from remint.results.verdict import verdict
+from remint.units import format_bytes, format_seconds, parse_budget
+
+_OPTIONS = ["--budget", "--policy", "--overflow", "--json", "--report", "--source-lines", "-v", "--verbose"]
 
 _RUN = """\
 examples:
   remint run --budget 2GiB train.py --epochs 3
-  remint run --budget 2GiB --report run.html train.py
+  remint run --budget 2GiB --report run.html -v train.py
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
 """
 _RECORD = """\
 examples:
   remint record -o step.trace train.py --epochs 1
-  remint simulate step.trace --memory arena --policy coop,dtr-eq --budget 70%,50%
+  remint simulate step.trace --memory arena --policy coop --budget 70%,50%
 """
 
 
@@ -29,7 +33,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "run",
         help="run a script inside a memory budget",
         description="Run an unmodified script with all its CPU tensors in an arena of exactly the budget. Prints a "
-        "summary to stderr at the end, also when the script fails, and exits with the script's exit code.",
+        "summary to stderr at the end, also when the script fails or is stopped, and exits with its exit code.",
         epilog=_RUN,
         **EXAMPLES,
     )
@@ -47,8 +51,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_json(run, "the run")
     run.add_argument("--report", metavar="PATH", help="write a page about the run (.html)")
-    run.add_argument("--source-lines", action="store_true", help="show which lines and modules were recomputed most")
-    _add_script(run)
+    run.add_argument("--source-lines", action="store_true", help="note which lines and modules are recomputed most")
+    run.add_argument("-v", "--verbose", action="store_true", help="print the engine's figures, too")
+    add_script(run)
     run.set_defaults(command=run_command)
     record = commands.add_parser(
         "record",
@@ -68,21 +73,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     record.add_argument("--source-lines", action="store_true", help="note the line that each op came from")
     add_json(record, "what was recorded, in short,")
-    _add_script(record)
+    add_script(record)
     record.set_defaults(command=record_command)
-
-
-def _add_script(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
-    parser.add_argument("script", help="the script")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def run_command(options: argparse.Namespace) -> int:
     """Run `options.script` in a budget; return its exit code."""
+    check_script(options)
+    check_budget(options.budget)
+    check_outputs(options.json, options.report)
     from remint.runtime.budget import budget
 
-    _check_script(options)
     timeline = bool(options.report or options.json)
     with_budget = budget(
         options.budget,
@@ -93,28 +94,40 @@ def run_command(options: argparse.Namespace) -> int:
         blocks=bool(options.report),
         source_lines=options.source_lines,
     )
+    stdout = reserve_stdout() if options.json == "-" else None
     with with_budget as run:
-        code, error = _run_script(options)
-        run._failed(error)
-        summary, text, result = run.summary(), str(run), run.finished()
-    print(text, file=sys.stderr)
+        ended = run_script(options)
+        run._failed(ended.error)
+        summary, engine, result = run.summary(), str(run), run.finished()
+    fitted = verdict(summary)
+    if ended.code:
+        fitted = fitted.replace("Fitted", "Until then it fitted", 1)
+    for line in (str(ended), fitted, misplaced_options(options, _OPTIONS) if ended.code == 2 else ""):
+        if line:
+            print(f"remint: {line}", file=sys.stderr)
+    if options.verbose:
+        print(engine, file=sys.stderr)
     if options.json is not None:
-        write_json(options.json, result.to_json() | summary)
+        write_json(options.json, result.to_json() | summary | {"exit_code": ended.code}, stdout=stdout)
     if options.report is not None:
         result.report(options.report)
-        print(f"report: {Path(options.report).resolve()}", file=sys.stderr)
-    return code
+        print(f"remint: The report is {Path(options.report).resolve()}", file=sys.stderr)
+    return ended.code
 
 
 def record_command(options: argparse.Namespace) -> int:
     """Run `options.script` and write its trace; return its exit code."""
+    check_script(options)
+    check_outputs(options.output, options.json)
     from remint.runtime.recording import record
 
-    _check_script(options)
+    stdout = reserve_stdout() if options.json == "-" else None
     with record(costs=options.costs, source_lines=options.source_lines) as recording:
-        code, _ = _run_script(options)
+        ended = run_script(options)
     trace = recording.trace
     trace.save(options.output)
+    if str(ended):
+        print(f"remint: {ended}", file=sys.stderr)
     print(
         f"{options.output}: {trace.num_ops:,} ops in {format_seconds(trace.seconds)}, {trace.num_tensors:,} tensors, "
         f"peak {format_bytes(recording.peak_bytes)}",
@@ -122,31 +135,12 @@ def record_command(options: argparse.Namespace) -> int:
     )
     if options.json is not None:
         summary = {"trace": options.output, "num_ops": trace.num_ops, "num_tensors": trace.num_tensors}
-        write_json(options.json, summary | {"seconds": trace.seconds, "peak_bytes": recording.peak_bytes})
-    return code
+        figures = summary | {"seconds": trace.seconds, "peak_bytes": recording.peak_bytes}
+        write_json(options.json, figures, stdout=stdout)
+    return ended.code
 
 
-def _check_script(options: argparse.Namespace) -> None:
-    if not options.module and not Path(options.script).exists():
-        raise ValueError(f"there is no file {options.script!r}: give the script to run after the options")
-
-
-def _run_script(options: argparse.Namespace) -> tuple[int, BaseException | None]:
-    """Run the script as Python would; return its exit code, and the error it ended with, which has been printed."""
-    sys.argv = [options.script, *options.args]
-    try:
-        if options.module:
-            sys.path.insert(0, "")
-            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-        else:
-            sys.path.insert(0, str(Path(options.script).resolve().parent))
-            runpy.run_path(options.script, run_name="__main__")
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0, None
-        print(end.code, file=sys.stderr)
-        return 1, None
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1, error
-    return 0, None
+def check_budget(budget: str) -> None:
+    """Raise if a budget was meant to have a unit: no program runs in some thousand bytes."""
+    if re.fullmatch(r"[\d.]+", budget) and parse_budget(budget) < 1 << 20:
+        raise ValueError(f"--budget {budget} is {budget} bytes: did you mean {budget}GiB?")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from remint.cli.output import EXAMPLES, add_json, write_json
+from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
+from remint.file_format import kind_of
 from remint.results import Sweep
+from remint.results.sweep import Row
 from remint.simulator import policy_names, sweep
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
@@ -19,14 +22,14 @@ from remint.units import format_bytes, format_seconds
 _SIMULATE = """\
 examples:
   remint simulate step.trace --budget 50%
-  remint simulate step.trace resnet.log.gz --policy all --budget 90%,70%,50%,30% --memory arena
+  remint simulate step.trace resnet.log.gz --policy all --memory arena
   remint simulate step.trace --policy coop,dtr-eq --memory arena --json -
 """
 
 _SWEEP = """\
 examples:
   remint sweep step.trace -o sweep.html
-  remint sweep step.trace --planner auto,chen-sqrt --budget 80%,60%,40% --time-limit 10 --json sweep.json
+  remint sweep step.trace --planner auto --budget 80%,60% --json sweep.json
   remint report sweep.json -o sweep.svg
 """
 
@@ -106,6 +109,7 @@ def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, b
 
 
 def _simulate(args: argparse.Namespace) -> int:
+    check_outputs(args.csv, args.json, getattr(args, "output", None))
     traces = {trace_name(path): load_trace(path) for path in args.files}
     if len(traces) < len(args.files):
         raise ValueError("two files have the same name: rename one, so that their rows can be told apart")
@@ -146,39 +150,50 @@ def _simulate(args: argparse.Namespace) -> int:
     return 0
 
 
+# The columns of a table, those that a narrow terminal can do without last.
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "budget": lambda row: str(row["budget"]),
+    "status": lambda row: row["status"] if row["status"] == "ok" else f"[red]{row['status']}[/red]",
+    "slowdown": lambda row: f"{row['slowdown']:.3f}x",
+    "peak": lambda row: format_bytes(row["peak_bytes"]),
+    "rematerializations": lambda row: f"{row['num_rematerializations']:,}",
+    "evictions": lambda row: f"{row['num_evictions']:,}",
+    "bytes": lambda row: format_bytes(row["budget_bytes"]),
+    "fragmentation": lambda row: f"{row['fragmentation']:.1%}",
+    "search": lambda row: format_seconds(row["search_seconds"]),
+}
+
+
 def print_simulations(rows: Sweep) -> None:
-    """Print the rows of a sweep as a table."""
-    table = _simulation_table(rows)
-    # A table that is cut or folded to the terminal's width cannot be read.
-    needed = Console(width=1000).measure(table).maximum
-    Console(width=max(Console().width, needed)).print(table)
+    """Print the rows of a sweep as a table, with as many columns as the terminal has room for."""
+    columns = [name for name in _COLUMNS if name != "fragmentation" or any(row["memory"] == "arena" for row in rows)]
+    console = Console()
+
+    def needed(names: Sequence[str]) -> int:
+        return console.measure(_table(rows, names), options=console.options.update(width=1000)).maximum
+
+    shown = list(columns)
+    while console.is_terminal and len(shown) > 3 and needed(shown) > console.width:
+        shown.pop()
+    # In a file or a pipe, a table that is cut or folded cannot be read.
+    (console if console.is_terminal else Console(width=needed(shown))).print(_table(rows, shown))
+    if shown != columns:
+        left_out = ", ".join(columns[len(shown) :])
+        print(f"A wider terminal also shows: {left_out}. --csv and --json have everything.", file=sys.stderr)
 
 
-def _simulation_table(rows: Sweep) -> Table:
-    arena = any(row["memory"] == "arena" for row in rows)
+def _table(rows: Sweep, columns: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("trace", "policy"):
         table.add_column(heading)
-    headings = ["budget", "", "status", "slowdown", "peak", "evictions", "rematerializations", "search"]
-    for heading in headings + (["fragmentation"] if arena else []):
+    for heading in columns:
         table.add_column(heading, justify="right")
     previous = None
     for row in rows:
         group = (row["trace"], row["policy"])
         if previous is not None and group != previous:
             table.add_section()
-        cells = [
-            *(group if group != previous else ("", "")),
-            str(row["budget"]),
-            format_bytes(row["budget_bytes"]),
-            row["status"] if row["status"] == "ok" else f"[red]{row['status']}[/red]",
-            f"{row['slowdown']:.3f}x",
-            format_bytes(row["peak_bytes"]),
-            f"{row['num_evictions']:,}",
-            f"{row['num_rematerializations']:,}",
-            format_seconds(row["search_seconds"]),
-        ]
-        table.add_row(*cells, *([f"{row['fragmentation']:.1%}"] if arena else []))
+        table.add_row(*(group if group != previous else ("", "")), *(_COLUMNS[name](row) for name in columns))
         previous = group
     return table
 
@@ -226,4 +241,7 @@ def load_trace(path: str) -> Trace:
     """Read a trace, or a log of DTR's."""
     if path.endswith((".log", ".log.gz")):
         return Trace.from_dtr_log(path)
+    kind = kind_of(path)
+    if kind not in (None, "trace"):
+        raise ValueError(f"{path} is a {kind}, not a trace: record one with `remint record`")
     return Trace.load(path)

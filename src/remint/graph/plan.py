@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import Any
 from remint.file_format import check_format
 from remint.graph.graph import Graph
 from remint.graph.steps import Compute, Free, Step, replay, with_frees
+from remint.notebook import as_html
 from remint.units import format_bytes, format_seconds
 
 VERSION = 1
@@ -115,6 +116,19 @@ class Plan:
             rest = math.fsum(seconds for seconds, _ in again[limit:])
             lines.append(f"  … and {len(again) - limit} more ops for {format_seconds(rest)}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        whole = self.graph.peak_bytes
+        fitted = f"Fits {format_bytes(whole)} into {format_bytes(self.peak_bytes)}; {self.overhead:.1%} slower"
+        proof = "no plan is cheaper" if self.optimal else f"at most {self.gap:.1%} from the cheapest"
+        times = Counter(step.op for step in self.steps if isinstance(step, Compute))
+        again = sorted(times.items(), key=lambda item: -(item[1] - 1) * self.graph.ops[item[0]].cost)
+        rows = [
+            (self.graph.ops[op].name, count - 1, format_seconds((count - 1) * self.graph.ops[op].cost))
+            for op, count in again[:5]
+            if count > 1
+        ]
+        return as_html(f"{fitted}, {proof} ({self.planner}).", ["op", "runs again", "time"], rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain data, with its graph: a number runs an op, a name frees a value."""

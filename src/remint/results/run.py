@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from remint.file_format import check_format
+from remint.notebook import as_html
 from remint.results.block_log import BlockLog
+from remint.results.verdict import verdict
 from remint.units import format_bytes, format_seconds
 
 VERSION = 1
@@ -201,6 +203,21 @@ class Run:
         from remint.report import write_html
 
         write_html(path, [self])
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, str]] = [
+            ("peak", f"{format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}"),
+            ("cannot be evicted", format_bytes(self.pinned_bytes)),
+            ("recomputed", f"{self.num_rematerializations:,} ops, {format_seconds(self.rematerialized_seconds)}"),
+            ("computed", f"{self.num_ops:,} ops, {format_seconds(self.computed_seconds)}"),
+            ("policy", f"{self.policy}, {self.memory} memory"),
+        ]
+        most = sorted(self.rematerialized, key=lambda row: -row.seconds)[:3]
+        rows += [
+            ("recomputed most", f"{row.times:,}× {row.name}, {format_seconds(row.seconds)} {row.source}")
+            for row in most
+        ]
+        return as_html(verdict(self.summary()), [], rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Run):

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from remint.notebook import as_html
+
 Row = dict[str, Any]
 
 
@@ -37,6 +39,18 @@ class Sweep(Sequence[Row]):
         from remint.report import write_html
 
         write_html(path, [self])
+
+    def _repr_html_(self) -> str:
+        budgets = list(dict.fromkeys(str(row["budget"]) for row in self.rows))
+        lines: dict[tuple[str, str], dict[str, str]] = {}
+        for row in self.rows:
+            cell = f"{row['slowdown']:.2f}×" if row["status"] == "ok" else row["status"]
+            lines.setdefault((row["trace"], row["policy"]), {})[str(row["budget"])] = cell
+        rows = [
+            [trace, policy, *(cells.get(budget, "") for budget in budgets)] for (trace, policy), cells in lines.items()
+        ]
+        sentence = f"{len(self.rows)} runs: slowdown for each policy and budget."
+        return as_html(sentence, ["trace", "policy", *budgets], rows)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the rows as CSV; write it to `path`, if given."""

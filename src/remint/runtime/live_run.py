@@ -285,6 +285,9 @@ class LiveRun:
             )
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return self.finished()._repr_html_()
+
     def __repr__(self) -> str:
         peak, budget = format_bytes(self.peak_bytes), format_bytes(self.budget_bytes)
         return f"<LiveRun: {self.status}, {self.policy}, peak {peak} of {budget}, slowdown {self.slowdown:.3f}>"

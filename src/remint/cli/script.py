@@ -1,0 +1,104 @@
+"""Runs an unmodified script as Python would, and says how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import signal
+import sys
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import NamedTuple
+
+from remint.errors import BudgetError
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class Ended(NamedTuple):
+    """How a script ended."""
+
+    code: int
+    error: BaseException | None
+    """It has been printed."""
+
+    def __str__(self) -> str:
+        if isinstance(self.error, BudgetError):
+            return "The script failed: its budget is too small, see above."
+        if isinstance(self.error, KeyboardInterrupt):
+            return "The script was interrupted."
+        if isinstance(self.error, _Terminated):
+            return "The script was terminated (SIGTERM)."
+        if self.error is not None:
+            return f"The script failed: {type(self.error).__name__}, see above."
+        return f"The script ended with exit code {self.code}." if self.code else ""
+
+
+class _Terminated(SystemExit):
+    """SIGTERM: the script's own cleanup runs, then the summary is printed."""
+
+
+def add_script(parser: argparse.ArgumentParser) -> None:
+    """Add the script and its arguments."""
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
+    parser.add_argument("script", help="the script; options of remint come before it")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def check_script(options: argparse.Namespace) -> None:
+    """Raise if there is no such script."""
+    if not options.module and not Path(options.script).exists():
+        raise ValueError(f"there is no file {options.script!r}: give the script to run after the options")
+
+
+def run_script(options: argparse.Namespace) -> Ended:
+    """Run the script; an error it ends with is printed, without frames of remint."""
+    sys.argv = [options.script, *options.args]
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        if options.module:
+            sys.path.insert(0, "")
+            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(options.script).resolve().parent))
+            runpy.run_path(options.script, run_name="__main__")
+    except _Terminated as end:
+        return Ended(128 + signal.SIGTERM, end)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return Ended(end.code or 0, None)
+        print(end.code, file=sys.stderr)
+        return Ended(1, None)
+    except BaseException as error:
+        frames = _of_the_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
+        return Ended(130 if isinstance(error, KeyboardInterrupt) else 1, error)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return Ended(0, None)
+
+
+def misplaced_options(options: argparse.Namespace, known: list[str]) -> str:
+    """Return a hint if the script got options that remint has too, else nothing."""
+    ours = [word for word in options.args if word.split("=")[0] in known]
+    if not ours:
+        return ""
+    return f"Hint: {', '.join(ours)} came after the script's name, so the script got it. remint's options come before."
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated(128 + number)
+
+
+def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback without the frames of remint and runpy."""
+    kept = []
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and "runpy" not in name:
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    rest: TracebackType | None = None
+    for entry in reversed(kept):
+        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest

@@ -1,0 +1,42 @@
+"""What came of a run, in one sentence for people who train, not for people who work on remint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remint.units import format_bytes
+
+
+def verdict(figures: Mapping[str, Any]) -> str:
+    """Return one sentence about the figures of a run, as its `summary()` returns them.
+
+    >>> figures = {"status": "ok", "budget_bytes": 30 << 20, "peak_bytes": 29 << 20, "num_rematerializations": 12}
+    >>> times = {"computed_seconds": 2.0, "rematerialized_seconds": 0.2, "search_seconds": 0.1}
+    >>> verdict(figures | times | {"num_ops": 100})
+    'Fitted into 30.0 MiB (peak 29.0 MiB); 15% slower: 12 ops ran again.'
+    >>> verdict(figures | times | {"num_rematerializations": 0})
+    'Fitted into 30.0 MiB without recomputing anything (peak 29.0 MiB).'
+    """
+    budget, peak = format_bytes(figures["budget_bytes"]), format_bytes(figures["peak_bytes"])
+    if figures["status"] == "oom":
+        return f"Did not fit into {budget}."
+    if figures["status"] == "thrash":
+        return f"Too slow in {budget}: recomputing took more time than was allowed."
+    again = figures["num_rematerializations"]
+    if again == 0:
+        return f"Fitted into {budget} without recomputing anything (peak {peak})."
+    ran = "1 op ran again" if again == 1 else f"{again:,} ops ran again"
+    return f"Fitted into {budget} (peak {peak}); {slower(figures)}: {ran}."
+
+
+def slower(figures: Mapping[str, Any]) -> str:
+    """Return how much longer the ops of a run took: recomputing, searching, and bookkeeping where it was measured.
+
+    >>> slower({"computed_seconds": 1.0, "rematerialized_seconds": 2.5, "search_seconds": 0.0})
+    '3.5 times as slow'
+    """
+    parts = ("rematerialized_seconds", "search_seconds", "bookkeeping_seconds")
+    more = sum(figures.get(part, 0.0) for part in parts)
+    times = more / figures["computed_seconds"] if figures["computed_seconds"] else 0.0
+    return f"{times:.0%} slower" if times < 1 else f"{1 + times:.1f} times as slow"
