@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace remint {
 namespace {
@@ -13,9 +14,25 @@ namespace {
 // anew, which it does when something in it is materialized, not when something in it is evicted. We keep that
 // apart (`sees_pending`). So do we with an evicted storage that costs more since a view of it was asked for:
 // the closures it is in already count the old cost until they are walked anew (`outdated_`).
+//
+// Walks can be limited to the nearest storages. The gradients of a long chain are one closure, which every op
+// changes: to walk all of it each time takes longer than the ops. So a change is not carried far: it is small
+// beside what the closures there cost already.
 class Closures final : public Neighbourhood {
  public:
-  Closures(const Records& records, bool descendants) : Neighbourhood(records), descendants_(descendants) {}
+  // How many storages a walk passes through.
+  struct Limits {
+    std::size_t sum;          // to add up a closure
+    std::size_t change;       // to find the closures that a change is part of, at least:
+    Nanoseconds per_storage;  // one more for so much time that the changed storage takes to make
+  };
+  static constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  static constexpr Limits kNoLimits = {kMost, kMost, 0};
+  // The more an op takes, the more time there is to look at what it changes: less than a hundredth.
+  static constexpr Limits kNear = {4096, 64, 2500};
+
+  Closures(const Records& records, bool descendants, const Limits& limits)
+      : Neighbourhood(records), descendants_(descendants), limits_(limits) {}
 
   void added(StorageId id) override {
     reserve(id);
@@ -59,17 +76,11 @@ class Closures final : public Neighbourhood {
       pending_.erase(std::find(pending_.begin(), pending_.end(), id));
       pending_cost_ -= records_.storage(id).cost;
     }
-    ++generation_above_;
-    for (StorageId pending : pending_) {
-      reach<kUp>(pending, [&](StorageId next, bool resident) {
-        if (resident) cache_[next].above_pending = generation_above_;
-      });
+    if (descendants_) {
+      look_for_pending(id);
+    } else {
+      invalidate_around(id, [](Cached&) {});
     }
-    auto look_again = [&](Cached& cached) {
-      cached.sees_pending = cached.above_pending == generation_above_ ? generation_ : 0;
-    };
-    look_again(cache_[id]);
-    invalidate_around(id, look_again);
     if (!outdated_.empty()) bring_up_to_date(id);
   }
 
@@ -116,6 +127,21 @@ class Closures final : public Neighbourhood {
     }
   }
 
+  // `id` was materialized: it, and what is above it, sees what is pending now.
+  void look_for_pending(StorageId id) {
+    ++generation_above_;
+    for (StorageId pending : pending_) {
+      reach<kUp>(pending, [&](StorageId next, bool resident) {
+        if (resident) cache_[next].above_pending = generation_above_;
+      });
+    }
+    auto look_again = [&](Cached& cached) {
+      cached.sees_pending = cached.above_pending == generation_above_ ? generation_ : 0;
+    };
+    look_again(cache_[id]);
+    invalidate_around(id, look_again);
+  }
+
   Nanoseconds not_yet_counted(StorageId id) const {
     Nanoseconds sum = 0;
     for (const Outdated& outdated : outdated_) {
@@ -155,22 +181,27 @@ class Closures final : public Neighbourhood {
     }
   }
 
-  // Visits every storage that is reached from `id` through non-resident ones: visit(storage, resident).
+  // Visits every storage that is reached from `id` through non-resident ones, the nearest first, up to the
+  // limit: visit(storage, resident).
   template <Direction direction, typename Visit>
   void reach(StorageId id, Visit&& visit) {
+    std::size_t most = limits_.change;
+    if (most != kMost) most += static_cast<std::size_t>(records_.storage(id).cost / limits_.per_storage);
+    reach<direction>(id, most, visit);
+  }
+  template <Direction direction, typename Visit>
+  void reach(StorageId id, std::size_t most, Visit&& visit) {
     const std::uint64_t mark = ++marks_;
     visited_[id] = mark;
-    stack_.assign(1, id);
-    while (!stack_.empty()) {
-      const StorageId at = stack_.back();
-      stack_.pop_back();
-      for_next<direction>(at, [&](StorageId next) {
+    queue_.assign(1, id);
+    for (std::size_t i = 0; i < queue_.size() && i < most; ++i) {
+      for_next<direction>(queue_[i], [&](StorageId next) {
         reserve(next);
         if (visited_[next] == mark) return;
         visited_[next] = mark;
         const bool resident = records_.storage(next).has_bytes();
         visit(next, resident);
-        if (!resident) stack_.push_back(next);
+        if (!resident) queue_.push_back(next);
       });
     }
   }
@@ -178,7 +209,7 @@ class Closures final : public Neighbourhood {
   template <Direction direction>
   Nanoseconds walk(StorageId id) {
     Nanoseconds sum = 0;
-    reach<direction>(id, [&](StorageId next, bool resident) {
+    reach<direction>(id, limits_.sum, [&](StorageId next, bool resident) {
       if (!resident && !cache_[next].pending) sum += records_.storage(next).cost;
     });
     return sum;
@@ -205,10 +236,11 @@ class Closures final : public Neighbourhood {
   }
 
   const bool descendants_;
+  const Limits limits_;
   std::vector<Cached> cache_;
   std::vector<std::uint64_t> visited_;
   std::uint64_t marks_ = 0;
-  std::vector<StorageId> stack_;
+  std::vector<StorageId> queue_;
   std::vector<Outdated> outdated_;
   std::vector<StorageId> pending_;
   Nanoseconds pending_cost_ = 0;
@@ -370,9 +402,11 @@ class Classes final : public Neighbourhood {
 std::unique_ptr<Neighbourhood> make_neighbourhood(NeighbourhoodKind kind, const Records& records) {
   switch (kind) {
     case NeighbourhoodKind::kAncestors:
-      return std::make_unique<Closures>(records, false);
+      return std::make_unique<Closures>(records, false, Closures::kNoLimits);
+    case NeighbourhoodKind::kNear:
+      return std::make_unique<Closures>(records, false, Closures::kNear);
     case NeighbourhoodKind::kClosures:
-      return std::make_unique<Closures>(records, true);
+      return std::make_unique<Closures>(records, true, Closures::kNoLimits);
     case NeighbourhoodKind::kClasses:
       return std::make_unique<Classes>(records);
     case NeighbourhoodKind::kLocal:
