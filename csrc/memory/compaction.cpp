@@ -11,6 +11,10 @@ constexpr std::size_t kPrices = 8;
 // Cells that they are taken from.
 constexpr std::size_t kSample = 256;
 
+bool cheaper(const Window& a, const Window& b) {
+  return std::tie(a.num_infinite, a.cost) < std::tie(b.num_infinite, b.cost);
+}
+
 }  // namespace
 
 std::optional<CompactionWindow> CompactionSearch::cheapest(const std::vector<CompactionCell>& cells,
@@ -20,10 +24,7 @@ std::optional<CompactionWindow> CompactionSearch::cheapest(const std::vector<Com
     take_price(cells, price);
     const std::optional<Window> window = windows_.cheapest(priced_, nbytes);
     if (!window) return;
-    if (!best || std::tie(window->num_infinite, window->cost) <
-                     std::tie(best->window.num_infinite, best->window.cost)) {
-      best = CompactionWindow{*window, price, 0, 0};
-    }
+    if (!best || cheaper(*window, best->window)) best = CompactionWindow{*window, price, 0, 0};
   };
   try_price(std::numeric_limits<double>::infinity());
   if (moves_may_win(cells, nbytes, best ? std::optional(best->window) : std::nullopt)) {
@@ -38,11 +39,16 @@ std::optional<CompactionWindow> CompactionSearch::cheapest(const std::vector<Com
 }
 
 void CompactionSearch::for_each(const std::vector<CompactionCell>& cells, Bytes nbytes, const Visit& visit) {
+  std::optional<Window> best;
   auto try_price = [&](double price) {
     take_price(cells, price);
-    windows_.for_each(priced_, nbytes, [&](const Window& window) { visit(window, price); });
+    windows_.for_each(priced_, nbytes, [&](const Window& window) {
+      if (!best || cheaper(window, *best)) best = window;
+      visit(window, price);
+    });
   };
   try_price(std::numeric_limits<double>::infinity());
+  if (!moves_may_win(cells, nbytes, best)) return;
   choose_prices(cells);
   for (double price : prices_) try_price(price);
 }

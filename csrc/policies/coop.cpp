@@ -36,7 +36,7 @@ constexpr std::size_t kFewBlocks = 256;
 constexpr Nanoseconds kLookNanoseconds = 32;
 constexpr Nanoseconds kPartOfTime = 50;
 // Among more, a ranking serves one search per so many blocks, ...
-constexpr std::size_t kBlocksPerUse = 32;
+constexpr std::size_t kBlocksPerUse = 64;
 // ... has one place of so many neighbouring blocks, ...
 constexpr std::size_t kBlocksPerPlace = 16;
 // ... and a search looks at so many places, and at the largest free blocks. At each it looks at so many
@@ -68,7 +68,7 @@ class Coop final : public Policy {
     const Bytes need = arena_->footprint(nbytes);
     best_.reset();
     // A mean that forgets: searches come in bursts.
-    between_searches_ += (now - last_search_ - between_searches_) / 16;
+    between_searches_ += (now - last_search_ - between_searches_) / 64;
     last_search_ = now;
     if (arena_->num_blocks() <= most_blocks() || windows_ == WindowLooks::kAll) {
       look_at_all(need, now, choice);

@@ -29,7 +29,7 @@ class Closures final : public Neighbourhood {
   static constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
   static constexpr Limits kNoLimits = {kMost, kMost, 0};
   // The more an op takes, the more time there is to look at what it changes: less than a hundredth.
-  static constexpr Limits kNear = {4096, 64, 2500};
+  static constexpr Limits kNear = {4096, 128, 2500};
 
   Closures(const Records& records, bool descendants, const Limits& limits)
       : Neighbourhood(records), descendants_(descendants), limits_(limits) {}
