@@ -67,23 +67,28 @@ void CompactionSearch::take_price(const std::vector<CompactionCell>& cells, doub
   }
 }
 
-// A window has enough bytes only if what is not free in it is evicted, and every byte of that costs at least
-// as much as the cheapest byte of all. So a window that costs less than `best` has many free bytes, and they
-// stand close together: what lies between them is moved or evicted, too.
+// A window has enough bytes only if what is not free in it is evicted. That costs at least as much as the
+// cheapest block of all, and every byte of it at least as much as the cheapest byte. So a window that costs
+// less than `best` has many free bytes, and they stand close together: what lies between them is moved or
+// evicted, too.
 bool CompactionSearch::moves_may_win(const std::vector<CompactionCell>& cells, Bytes nbytes,
                                      const std::optional<Window>& best) {
   bool any_moves = false;
   double per_byte = std::numeric_limits<double>::infinity();
+  double per_block = std::numeric_limits<double>::infinity();
   for (const CompactionCell& cell : cells) {
     if (cell.free) continue;
     any_moves = any_moves || !std::isinf(cell.move_cost);
-    if (cell.evictable) per_byte = std::min(per_byte, cell.cost / static_cast<double>(cell.nbytes));
+    if (!cell.evictable) continue;
+    per_byte = std::min(per_byte, cell.cost / static_cast<double>(cell.nbytes));
+    per_block = std::min(per_block, cell.cost);
   }
   if (!any_moves) return false;
   if (!best || best->num_infinite > 0) return true;
   const double limit = best->cost;
   if (limit <= 0) return false;
-  const double free_bytes_needed = static_cast<double>(nbytes) - limit / per_byte;
+  double free_bytes_needed = static_cast<double>(nbytes);
+  if (limit > per_block) free_bytes_needed -= limit / per_byte;
   if (free_bytes_needed <= 0) return true;
   // The most free bytes in a run of cells that costs less than the limit.
   double cost = 0.0;

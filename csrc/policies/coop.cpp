@@ -31,10 +31,10 @@ namespace {
 // what is evicted may never be needed again.
 constexpr double kMoveNanoseconds = 0.2;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Up to so many blocks are all looked at, and as many as can be in a fiftieth of the time between searches.
+// Up to so many blocks are all looked at, and as many as can be in a twenty-fifth of the time between searches.
 constexpr std::size_t kFewBlocks = 256;
 constexpr Nanoseconds kLookNanoseconds = 32;
-constexpr Nanoseconds kPartOfTime = 50;
+constexpr Nanoseconds kPartOfTime = 25;
 // Among more, a ranking serves one search per so many blocks, ...
 constexpr std::size_t kBlocksPerUse = 64;
 // ... has one place of so many neighbouring blocks, ...
@@ -44,6 +44,7 @@ constexpr std::size_t kBlocksPerPlace = 16;
 constexpr std::size_t kFewestLooks = 2;
 constexpr std::size_t kMostLooks = 8;
 constexpr std::size_t kFreeLooks = 2;
+constexpr Bytes kSmallPart = 8;  // of the request: what is smaller and free does not help
 constexpr std::size_t kAround = 16;
 
 // Neighbouring blocks as the search sees them.
@@ -118,6 +119,7 @@ class Coop final : public Policy {
     if (best_) ranking.use();
     // Much may have been freed since.
     arena_->for_largest_free(kFreeLooks, [&](BlockId block) {
+      if (arena_->block(block).nbytes < need / kSmallPart) return;
       collect_around(block, need, now);
       take_if_cheaper(search_.cheapest(stretch_.cells, need), choice);
     });

@@ -47,15 +47,17 @@ class Closures final : public Neighbourhood {
     reserve(id);
     Outdated outdated{id, more, {}, {}};
     reach<kDown>(id, [&](StorageId next, bool resident) {
-      if (!resident) return;
+      if (!resident) return true;
       cache_[next].up = false;
       outdated.above_of.push_back(next);
+      return false;
     });
     if (descendants_) {
       reach<kUp>(id, [&](StorageId next, bool resident) {
-        if (!resident) return;
+        if (!resident) return true;
         cache_[next].down = false;
         outdated.below_of.push_back(next);
+        return false;
       });
     }
     outdated_.push_back(std::move(outdated));
@@ -109,6 +111,9 @@ class Closures final : public Neighbourhood {
     bool up = false;
     bool down = false;
     bool pending = false;
+    // Of an evicted storage: a change was carried on from it, and nothing was added up through it since. So
+    // there is no need to carry another one.
+    bool carried = false;
     std::uint64_t sees_pending = 0;   // the generation of pending storages that it sees
     std::uint64_t above_pending = 0;  // the last time it was found to be above one
   };
@@ -127,12 +132,18 @@ class Closures final : public Neighbourhood {
     }
   }
 
+  std::size_t most_to_change(StorageId id) const {
+    if (limits_.change == kMost) return kMost;
+    return limits_.change + static_cast<std::size_t>(records_.storage(id).cost / limits_.per_storage);
+  }
+
   // `id` was materialized: it, and what is above it, sees what is pending now.
   void look_for_pending(StorageId id) {
     ++generation_above_;
     for (StorageId pending : pending_) {
       reach<kUp>(pending, [&](StorageId next, bool resident) {
         if (resident) cache_[next].above_pending = generation_above_;
+        return !resident;
       });
     }
     auto look_again = [&](Cached& cached) {
@@ -163,8 +174,14 @@ class Closures final : public Neighbourhood {
     for (Outdated& outdated : outdated_) {
       forget(outdated.above_of, id);
       forget(outdated.below_of, id);
-      reach<kDown>(id, [&](StorageId next, bool) { forget(outdated.above_of, next); });
-      reach<kUp>(id, [&](StorageId next, bool) { forget(outdated.below_of, next); });
+      reach<kDown>(id, [&](StorageId next, bool) {
+        forget(outdated.above_of, next);
+        return true;
+      });
+      reach<kUp>(id, [&](StorageId next, bool) {
+        forget(outdated.below_of, next);
+        return true;
+      });
     }
   }
 
@@ -182,12 +199,10 @@ class Closures final : public Neighbourhood {
   }
 
   // Visits every storage that is reached from `id` through non-resident ones, the nearest first, up to the
-  // limit: visit(storage, resident).
+  // limit: visit(storage, resident) says whether to go on from there.
   template <Direction direction, typename Visit>
   void reach(StorageId id, Visit&& visit) {
-    std::size_t most = limits_.change;
-    if (most != kMost) most += static_cast<std::size_t>(records_.storage(id).cost / limits_.per_storage);
-    reach<direction>(id, most, visit);
+    reach<direction>(id, most_to_change(id), visit);
   }
   template <Direction direction, typename Visit>
   void reach(StorageId id, std::size_t most, Visit&& visit) {
@@ -200,8 +215,7 @@ class Closures final : public Neighbourhood {
         if (visited_[next] == mark) return;
         visited_[next] = mark;
         const bool resident = records_.storage(next).has_bytes();
-        visit(next, resident);
-        if (!resident) queue_.push_back(next);
+        if (visit(next, resident) && !resident) queue_.push_back(next);
       });
     }
   }
@@ -211,6 +225,8 @@ class Closures final : public Neighbourhood {
     Nanoseconds sum = 0;
     reach<direction>(id, limits_.sum, [&](StorageId next, bool resident) {
       if (!resident && !cache_[next].pending) sum += records_.storage(next).cost;
+      cache_[next].carried = false;
+      return !resident;
     });
     return sum;
   }
@@ -222,16 +238,22 @@ class Closures final : public Neighbourhood {
     cache_[id].up = cache_[id].down = false;
     changed(id);
     reach<kDown>(id, [&](StorageId next, bool resident) {
-      if (!resident) return;
+      if (!resident) return descendants_ || !cache_[next].carried;
       cache_[next].up = false;
       changed(next);
+      return false;
     });
-    if (!descendants_) return;
+    if (!descendants_) {
+      const std::size_t passed = std::min(queue_.size(), most_to_change(id));
+      for (std::size_t i = 0; i < passed; ++i) cache_[queue_[i]].carried = true;
+      return;
+    }
     reach<kUp>(id, [&](StorageId next, bool resident) {
-      if (!resident) return;
+      if (!resident) return true;
       cache_[next].down = false;
       above(cache_[next]);
       changed(next);
+      return false;
     });
   }
 
