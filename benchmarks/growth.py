@@ -5,17 +5,22 @@ FULL=1 python benchmarks/growth.py             # and 100,000
 python benchmarks/growth.py --lengths 400,6400
 
 A chain of (linear, GELU) layers on 512x64 trains at half of its peak, greedy and learned. Shares are those of the
-step's CPU time. Searches and bookkeeping are timed by the wall clock, so of several steps the one counts in which
-others at work disturbed least. Then: what windows cost that are found without a look at all blocks, over the cheapest.
+step's CPU time, sampled by Linux perf: searches, and all else that runs in the library. Then: what windows cost that
+are found without a look at all blocks, over the cheapest.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import signal
 import statistics
+import subprocess
+import tempfile
 import time
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import TracebackType
 
 import torch
 from torch import nn
@@ -25,57 +30,58 @@ from remint import Trace, _core, generators
 from report import FULL, markdown, publish
 
 LENGTHS = (400, 1_600, 6_400, 25_600, *((100_000,) if FULL else ()))
-OPS_PER_LAYER = 6
-STEPS = 6
-FEW_STEPS = 4
+OPS_PER_LAYER = 8
 
 
 class Chain:
-    """The network, with plain gradient descent."""
+    """The network, with its optimizer."""
 
     def __init__(self, num_ops: int) -> None:
         torch.manual_seed(0)
         layers = [nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(num_ops // OPS_PER_LAYER)]
         self.net = nn.Sequential(*layers)
         self.input = torch.randn(512, 64)
-        self.parameters = list(self.net.parameters())
+        self.optimizer = torch.optim.SGD(self.net.parameters(), 1e-3)
 
     def step(self) -> float:
         """Return the CPU seconds that it took."""
         started = time.thread_time()
-        for parameter in self.parameters:
-            parameter.grad = None
+        self.optimizer.zero_grad()
         self.net(self.input).square().mean().backward()
-        with torch.no_grad():
-            for parameter in self.parameters:
-                parameter -= 1e-3 * parameter.grad
+        self.optimizer.step()
         return time.thread_time() - started
 
 
-@dataclass(frozen=True)
-class Step:
-    """What one step took."""
+class Sampling:
+    """Where the CPU time of this process goes. A clock would count the time of others who use the machine."""
 
-    seconds: float
-    num_searches: int
-    searching: float
-    bookkeeping: float
+    SEARCHING = re.compile(r"Coop|WindowSearch|CompactionSearch|Closures::cost|evict_for|allocate_guided|allocate_at")
+    LINE = re.compile(r"\s*([\d.]+)%\s+(\S+)\s+\[.\]\s+(.*)")
 
-    @property
-    def share(self) -> float:
-        return (self.searching + self.bookkeeping) / self.seconds
+    def __enter__(self) -> Sampling:
+        self.file = Path(tempfile.mkdtemp()) / "samples"
+        command = ["perf", "record", "--quiet", "-F", "1999", "-o", str(self.file), "-p", str(os.getpid())]
+        self.perf = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+        return self
 
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.perf.send_signal(signal.SIGINT)
+        self.perf.wait()
 
-def steps_of(chain: Chain, budget: int, num_steps: int, *, learn: bool) -> tuple[list[Step], Any]:
-    steps = []
-    with remint.budget(budget, learn=learn) as run:
-        before = (0, 0.0, 0.0)
-        for _ in range(num_steps):
-            seconds = chain.step()
-            after = (run.num_searches, run.search_seconds, run.bookkeeping_seconds)
-            steps.append(Step(seconds, *(a - b for a, b in zip(after, before, strict=True))))
-            before = after
-    return steps, run
+    def shares(self) -> tuple[float, float]:
+        """Return the shares of searches and of all else in the library."""
+        command = ["perf", "report", "--stdio", "--no-children", "--sort", "dso,symbol", "-i", str(self.file)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        searching = others = 0.0
+        for share, module, symbol in (match.groups() for match in map(self.LINE.match, text.splitlines()) if match):
+            if not module.startswith("_torch."):
+                continue
+            if self.SEARCHING.search(symbol):
+                searching += float(share) / 100
+            else:
+                others += float(share) / 100
+        return searching, others
 
 
 def row_of(length: int) -> list[str]:
@@ -83,25 +89,28 @@ def row_of(length: int) -> list[str]:
     with remint.budget("64GiB", learn=False) as run:
         chain.step()
     peak, num_ops = run.peak_bytes, run.num_ops
-    num_steps = STEPS if length < 10_000 else FEW_STEPS
-    greedy, _ = steps_of(chain, peak // 2, num_steps, learn=False)
-    learned, run = steps_of(chain, peak // 2, num_steps + 2, learn=True)
-    # The first step is cold. The guide of the learned steps is made at the end of one step, and counts there.
-    calm = min(greedy[1:], key=lambda step: step.share)
-    followed = [step for step in learned if step.num_searches == 0]
-    assert len(followed) == run.learning.learned.num_steps, (learned, run.learning)
-    calm_learned = min(followed, key=lambda step: step.share)
-    usual = statistics.median(step.seconds for step in greedy[1:])
+    num_steps = max(2, min(40, 30_000 // length))
+    with remint.budget(peak // 2, learn=False) as run:
+        chain.step()
+        searches = run.num_searches
+        with Sampling() as greedy_samples:
+            greedy = [chain.step() for _ in range(num_steps)]
+        searches = (run.num_searches - searches) // num_steps
+    with remint.budget(peak // 2) as run:
+        first = [chain.step() for _ in range(3)]
+        with Sampling() as learned_samples:
+            learned = [chain.step() for _ in range(num_steps)]
+    assert run.learning.learned.num_steps >= num_steps, run.learning
+    usual = statistics.median(greedy)
     return [
         f"{num_ops:,}",
-        f"{calm.seconds * 1e3:,.0f} ms",
-        f"{calm.num_searches:,} x {calm.searching / calm.num_searches * 1e6:.1f} µs",
-        f"{calm.searching / calm.seconds:.1%}",
-        f"{calm.bookkeeping / calm.seconds:.1%}",
-        f"{calm_learned.seconds * 1e3:,.0f} ms",
-        f"{calm_learned.searching / calm_learned.seconds:.1%}",
-        f"{calm_learned.bookkeeping / calm_learned.seconds:.1%}",
-        f"{(max(step.seconds for step in learned[1:]) - usual) / usual:.1f} steps",
+        f"{usual * 1e3:,.0f} ms",
+        f"{searches:,}",
+        *(f"{share:.1%}" for share in greedy_samples.shares()),
+        f"{statistics.median(learned) * 1e3:,.0f} ms",
+        *(f"{share:.1%}" for share in learned_samples.shares()),
+        # The guide is made at the end of one of these steps.
+        f"{max(0.0, max(first[1:]) - usual) / usual:.1f} steps",
         f"{run.learning.known_bytes / num_ops:,.0f} B",
     ]
 

@@ -31,12 +31,12 @@ namespace {
 // what is evicted may never be needed again.
 constexpr double kMoveNanoseconds = 0.2;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Up to so many blocks are all looked at, and as many as can be in a twenty-fifth of the time between searches.
+// Up to so many blocks are all looked at, and as many as can be in a 25th of the time between searches.
 constexpr std::size_t kFewBlocks = 256;
 constexpr Nanoseconds kLookNanoseconds = 32;
 constexpr Nanoseconds kPartOfTime = 25;
 // Among more, a ranking serves one search per so many blocks, ...
-constexpr std::size_t kBlocksPerUse = 64;
+constexpr std::size_t kBlocksPerUse = 32;
 // ... has one place of so many neighbouring blocks, ...
 constexpr std::size_t kBlocksPerPlace = 16;
 // ... and a search looks at so many places, and at the largest free blocks. At each it looks at so many
