@@ -10,11 +10,11 @@
 
 namespace remint {
 
-// How much of an arena with many blocks a policy that chooses windows looks at.
+// How much `coop` and `clairvoyant` look at where there are many blocks, or many candidates.
 enum class WindowLooks : std::uint8_t {
-  kFew,       // a few stretches
-  kAll,       // all blocks: slow
-  kCompared,  // a few stretches; then all blocks, to see what that would have found. For benchmarks
+  kFew,       // a few stretches, or what an index says
+  kAll,       // everything: slow. For tests
+  kCompared,  // `coop`: a few stretches; then all blocks, to see what that would have found. For benchmarks
 };
 
 // What a caller can choose. What is not set depends on the memory and the policy: see `EngineSettings`.
