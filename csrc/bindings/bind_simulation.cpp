@@ -148,6 +148,12 @@ class PySimulation {
     d["num_rematerializations"] = s.num_rematerializations;
     d["num_searches"] = s.num_searches;
     d["num_scores"] = engine.num_scores();
+    const WindowComparison& windows = engine.window_comparison();
+    d["num_compared_windows"] = windows.num_windows;
+    d["num_cheapest_windows"] = windows.num_cheapest;
+    d["window_cost_ratio"] =
+        windows.num_windows == 0 ? 1.0 : windows.ratios / static_cast<double>(windows.num_windows);
+    d["worst_window_cost_ratio"] = windows.worst;
     d["num_storages"] = engine.records().num_storages();
     d["computed_ns"] = s.computed;
     d["rematerialized_ns"] = s.rematerialized;
@@ -223,7 +229,7 @@ py::object find_window(const std::vector<std::tuple<Bytes, py::object, bool>>& b
     cell.cost = cell.barrier ? 0.0 : cost.cast<double>();
     cells.push_back(cell);
   }
-  const std::optional<Window> window = cheapest_window(cells, nbytes);
+  const std::optional<Window> window = WindowSearch().cheapest(cells, nbytes);
   if (!window) return py::none();
   return py::make_tuple(window->first, window->last, window->num_infinite, window->cost);
 }

@@ -23,6 +23,13 @@ inline Deallocation deallocation_named(const std::string& name) {
                               "'");
 }
 
+inline WindowLooks windows_named(const std::string& name) {
+  if (name == "few") return WindowLooks::kFew;
+  if (name == "all") return WindowLooks::kAll;
+  if (name == "compared") return WindowLooks::kCompared;
+  throw std::invalid_argument("windows is one of 'few', 'all', 'compared', not '" + name + "'");
+}
+
 // What is not given has its default. A name that is none of the options' is a TypeError.
 inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
   EngineOptions options;
@@ -34,6 +41,8 @@ inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
       options.ignore_small = value.cast<double>();
     } else if (name == "sample") {
       options.sample = value.cast<bool>();
+    } else if (name == "windows") {
+      options.windows = windows_named(value.cast<std::string>());
     } else if (name == "seed") {
       options.seed = value.cast<std::uint64_t>();
     } else if (name == "deallocation") {

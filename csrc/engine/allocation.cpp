@@ -138,7 +138,10 @@ void Allocation::evict_for(Bytes nbytes) {
   }
   if (state_.settings.moving && state_.arena->largest_free() < memory.footprint(nbytes)) {
     if (choice_.from < choice_.to) {
-      move_together(choice_.from, choice_.to, Movable::kUnlocked);
+      // It, too, may have been freed for good.
+      const BlockId first =
+          choice_.first_moved == kNone ? kNone : state_.records.storage(choice_.first_moved).block;
+      move_together(choice_.from, choice_.to, Movable::kUnlocked, first);
     } else {
       move_if_cheap(nbytes);
     }
@@ -170,7 +173,7 @@ void Allocation::move_if_cheap(Bytes nbytes) {
 }
 
 // Moves blocks between two addresses towards the lower one.
-void Allocation::move_together(Bytes from, Bytes to, Movable which) {
+void Allocation::move_together(Bytes from, Bytes to, Movable which, BlockId first) {
   state_.statistics.moved_bytes += state_.arena->compact(
       from, to,
       [&](StorageId id) {
@@ -181,7 +184,8 @@ void Allocation::move_together(Bytes from, Bytes to, Movable which) {
       [&](StorageId id, Bytes before, Bytes after) {
         state_.tell_block(BlockChange::kMoved, id);
         state_.device.moved(id, before, after);
-      });
+      },
+      first);
 }
 
 // Whether a kernel that runs outside of the innermost op reads or writes the storage.

@@ -59,7 +59,7 @@ class Allocation {
   bool evict_until_free(Bytes nbytes);
   void move_if_cheap(Bytes nbytes);
   enum class Movable { kUnlocked, kOutsideKernels };
-  void move_together(Bytes from, Bytes to, Movable which);
+  void move_together(Bytes from, Bytes to, Movable which, BlockId first = kNone);
   bool used_by_kernel(StorageId id);
 
   EngineState& state_;

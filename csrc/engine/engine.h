@@ -114,6 +114,7 @@ class Engine {
   const EngineSettings& settings() const { return state_.settings; }
   const Statistics& statistics() const { return state_.statistics; }
   std::uint64_t num_scores() const { return state_.policy->num_scores(); }
+  const WindowComparison& window_comparison() const { return state_.policy->comparison(); }
   Nanoseconds now() const { return state_.clock; }
   Bytes pinned_bytes() const { return state_.pinned_bytes; }
   // The most that was in use by what could not be evicted while an op of the program ran: a smaller budget

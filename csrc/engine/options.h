@@ -1,6 +1,7 @@
 // The options of the engine: one type, with one set of defaults, for simulations and for real runs.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -9,6 +10,13 @@
 
 namespace remint {
 
+// How much `coop` and `clairvoyant` look at where there are many blocks, or many candidates.
+enum class WindowLooks : std::uint8_t {
+  kFew,       // a few stretches, or what an index says
+  kAll,       // everything: slow. For tests
+  kCompared,  // `coop`: a few stretches; then all blocks, to see what that would have found. For benchmarks
+};
+
 // What a caller can choose. What is not set depends on the memory and the policy: see `EngineSettings`.
 struct EngineOptions {
   std::string policy = "dtr-eq";
@@ -16,6 +24,7 @@ struct EngineOptions {
   bool sample = false;        // the policy scores sqrt(n) candidates drawn at random instead of all n
   double time_exponent = 1.0;  // of the time until a value is needed, in the scores of `clairvoyant`
   std::uint64_t seed = 0;      // for `sample` and the policy `random`
+  WindowLooks windows = WindowLooks::kFew;
   Deallocation deallocation = Deallocation::kEager;
   std::optional<bool> partition;                  // unset: what the policy's row in the table says
   std::optional<bool> moving;                     // unset: on the arena

@@ -152,9 +152,18 @@ bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::ve
 
 namespace {
 
+// How many moves the search for addresses has. Few blocks are placed quickly or not at all. Among many, a
+// move takes time in proportion to the blocks, and they leave few gaps: a slightly smaller limit does the
+// same. So placing takes no longer than the ops of the step, or thereabouts.
+std::uint64_t moves_for(std::size_t num_blocks) {
+  constexpr std::uint64_t kPerBlock = 40;
+  constexpr std::uint64_t kWork = 200'000'000;
+  const std::uint64_t blocks = std::max<std::uint64_t>(num_blocks, 1);
+  return std::min(kPerBlock * blocks, kWork / blocks);
+}
+
 std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surroundings& surroundings,
                                        bool keeps_places, Bytes budget, Bytes alignment) {
-  constexpr std::uint64_t kMoves = 200'000;
   const auto end = static_cast<std::uint32_t>(step.lifetimes.size());
   auto footprint = [&](Bytes nbytes) {
     return std::max<Bytes>((nbytes + alignment - 1) / alignment * alignment, alignment);
@@ -203,7 +212,7 @@ std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surround
     block.address = other.address;
     placed.push_back(block);
   }
-  if (!place(placed, budget, kMoves, 0).fits) return std::nullopt;
+  if (!place(placed, budget, moves_for(placed.size()), 0).fits) return std::nullopt;
   GuidedStep guide;
   for (std::size_t request = step.num_constants; request < blocks.size(); ++request) {
     guide.requests.push_back(

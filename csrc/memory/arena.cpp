@@ -151,9 +151,9 @@ Bytes Arena::adjacent_free(BlockId id) const {
 }
 
 Bytes Arena::compact(Bytes low, Bytes high, const std::function<bool(StorageId)>& movable,
-                     const std::function<void(StorageId, Bytes from, Bytes to)>& moved) {
+                     const std::function<void(StorageId, Bytes from, Bytes to)>& moved, BlockId first) {
   Bytes sum = 0;
-  for (BlockId id = first_; id != kNone; id = blocks_[id].next) {
+  for (BlockId id = first == kNone ? first_ : first; id != kNone; id = blocks_[id].next) {
     const Bytes from = blocks_[id].address;
     if (from >= high) break;
     if (from < low || !blocks_[id].has_record() || !movable(blocks_[id].owner) || !slide_down(id)) continue;

@@ -51,16 +51,24 @@ class Arena final : public Memory {
   void index_addresses(bool on);
 
   const Block& block(BlockId id) const { return blocks_[id]; }
+  std::size_t num_blocks() const { return blocks_.size() - slots_.size(); }
   BlockId first() const { return first_; }
   Bytes largest_free() const { return free_.empty() ? 0 : free_.rbegin()->first; }
+  // Calls visit(BlockId) for the largest free blocks, at most `most` of them.
+  template <typename Visit>
+  void for_largest_free(std::size_t most, Visit&& visit) const {
+    for (auto each = free_.rbegin(); each != free_.rend() && most > 0; ++each, --most)
+      visit(each->second.second);
+  }
   // Free bytes that adjoin `block` on both sides.
   Bytes adjacent_free(BlockId block) const;
 
   // Moves every block between two addresses that may be moved towards the lower one, in order; with nothing
   // in the way, what is free there becomes one block. Calls moved(storage, from, to) for each storage that
-  // changes its address, lowest first. Returns the number of bytes moved.
+  // changes its address, lowest first. Returns the number of bytes moved. `first` is the lowest block that
+  // may be moved, if that is known: the way to it through a long list is saved.
   Bytes compact(Bytes low, Bytes high, const std::function<bool(StorageId)>& movable,
-                const std::function<void(StorageId, Bytes from, Bytes to)>& moved);
+                const std::function<void(StorageId, Bytes from, Bytes to)>& moved, BlockId first = kNone);
 
   // Throws std::logic_error if blocks overlap, leave gaps, or the free lists are not what the blocks say.
   void check() const override;

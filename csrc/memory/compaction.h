@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -38,9 +39,23 @@ class CompactionSearch {
  public:
   std::optional<CompactionWindow> cheapest(const std::vector<CompactionCell>& cells, Bytes nbytes);
 
+  // Calls visit(window, price) for all windows that it chooses among: for each price, the shortest one that
+  // ends at each cell. Those in which all that can be evicted is come first.
+  using Visit = std::function<void(const Window&, double price)>;
+  void for_each(const std::vector<CompactionCell>& cells, Bytes nbytes, const Visit& visit);
+
  private:
+  // Takes windows in which all that can be evicted is. Whether one that moves some of that may be cheaper.
+  bool moves_may_win(const std::vector<CompactionCell>& cells, Bytes nbytes,
+                     const std::optional<Window>& best);
+  void choose_prices(const std::vector<CompactionCell>& cells);
+  // Makes `priced_` of the cells: what costs more per byte is moved.
+  void take_price(const std::vector<CompactionCell>& cells, double price);
+
   WindowSearch windows_;
+  std::vector<Cell> priced_;
   std::vector<double> per_byte_;
+  std::vector<double> prices_;
 };
 
 }  // namespace remint

@@ -28,12 +28,25 @@ struct Window {
 
 class WindowSearch {
  public:
-  // Among windows of at least `nbytes` of the cells cell_at(0) .. cell_at(count - 1), the one with the fewest
-  // infinite costs, then the lowest cost, then the fewest bytes evicted, then the lowest address. O(cells),
-  // and no sum is ever taken back: costs are added up afresh, so neither infinities nor rounding of what has
-  // left the window remain in it.
-  template <typename CellAt>
-  std::optional<Window> cheapest(std::size_t count, CellAt&& cell_at, Bytes nbytes);
+  // Calls visit(window) for the shortest window of at least `nbytes` that ends at each cell, where there is
+  // one. Costs are not negative, so of all windows that end there it is the cheapest. O(cells), and no sum is
+  // ever taken back: costs are added up afresh, so neither infinities nor rounding of what has left the
+  // window remain in it.
+  template <typename Visit>
+  void for_each(const std::vector<Cell>& cells, Bytes nbytes, Visit&& visit);
+
+  // The one with the fewest infinite costs, then the lowest cost, then the fewest bytes evicted, then the
+  // lowest address.
+  std::optional<Window> cheapest(const std::vector<Cell>& cells, Bytes nbytes) {
+    std::optional<Window> best;
+    for_each(cells, nbytes, [&](const Window& window) {
+      if (!best || std::tie(window.num_infinite, window.cost, window.evicted_bytes) <
+                       std::tie(best->num_infinite, best->cost, best->evicted_bytes)) {
+        best = window;
+      }
+    });
+    return best;
+  }
 
  private:
   struct Sum {
@@ -58,16 +71,15 @@ class WindowSearch {
 // The sum over a window by two stacks: sums from each cell to the middle, and one sum from the middle on.
 // When the front runs out, the middle moves to the end. Every cell is added twice at the most, and nothing is
 // subtracted.
-template <typename CellAt>
-std::optional<Window> WindowSearch::cheapest(std::size_t count, CellAt&& cell_at, Bytes nbytes) {
-  if (to_middle_.size() < count) to_middle_.resize(count);
-  std::optional<Window> best;
+template <typename Visit>
+void WindowSearch::for_each(const std::vector<Cell>& cells, Bytes nbytes, Visit&& visit) {
+  if (to_middle_.size() < cells.size()) to_middle_.resize(cells.size());
   std::size_t first = 0;
   std::size_t middle = 0;
   Sum from_middle;
   Bytes inside = 0;
-  for (std::size_t last = 0; last < count; ++last) {
-    const Cell cell = cell_at(last);
+  for (std::size_t last = 0; last < cells.size(); ++last) {
+    const Cell& cell = cells[last];
     if (cell.barrier) {
       first = middle = last + 1;
       from_middle = {};
@@ -76,9 +88,8 @@ std::optional<Window> WindowSearch::cheapest(std::size_t count, CellAt&& cell_at
     }
     inside += cell.nbytes;
     from_middle = from_middle + of_cell(cell);
-    // Costs are not negative, so of all windows that end here the shortest is the cheapest.
     while (first < last) {
-      const Bytes without = inside - cell_at(first).nbytes;
+      const Bytes without = inside - cells[first].nbytes;
       if (without < nbytes) break;
       inside = without;
       ++first;
@@ -89,22 +100,14 @@ std::optional<Window> WindowSearch::cheapest(std::size_t count, CellAt&& cell_at
       sum = to_middle_[first] + from_middle;
     } else {
       for (std::size_t i = last + 1; i-- > first;) {
-        sum = of_cell(cell_at(i)) + sum;
+        sum = of_cell(cells[i]) + sum;
         to_middle_[i] = sum;
       }
       middle = last + 1;
       from_middle = {};
     }
-    if (!best || std::tie(sum.num_infinite, sum.cost, sum.evicted_bytes) <
-                     std::tie(best->num_infinite, best->cost, best->evicted_bytes)) {
-      best = Window{first, last, sum.num_infinite, sum.cost, sum.evicted_bytes};
-    }
+    visit(Window{first, last, sum.num_infinite, sum.cost, sum.evicted_bytes});
   }
-  return best;
-}
-
-inline std::optional<Window> cheapest_window(const std::vector<Cell>& cells, Bytes nbytes) {
-  return WindowSearch().cheapest(cells.size(), [&](std::size_t i) { return cells[i]; }, nbytes);
 }
 
 }  // namespace remint

@@ -6,11 +6,16 @@
 //
 // An evicted value that is used later needs its ancestors then. So a value is needed when it is used, or when
 // one of its evicted descendants is.
+//
+// As time passes scores only rise, because what is needed comes closer. So an index keeps the score that each
+// candidate had when it was last looked at, or when something happened to it: no score is lower than that,
+// and only the lowest of them are computed again.
 #include "policies/clairvoyant.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <set>
+#include <tuple>
 
 namespace remint {
 namespace {
@@ -18,32 +23,93 @@ namespace {
 class Clairvoyant final : public Policy {
  public:
   explicit Clairvoyant(const PolicyContext& context)
-      : Policy(context, NeighbourhoodKind::kAncestors), time_exponent_(context.options.time_exponent) {}
+      : Policy(context, NeighbourhoodKind::kNear),
+        time_exponent_(context.options.time_exponent),
+        all_(context.options.windows == WindowLooks::kAll) {}
 
-  void foresee(const Foresight* foresight) override { foresight_ = foresight; }
+  void foresee(const Foresight* foresight) override {
+    foresight_ = foresight;
+    indexed_ = false;
+  }
+
+  void touched(StorageId id) override {
+    if (indexed_) changes_.add(id);
+  }
 
   bool is_useless(StorageId id) override {
     return foresight_ != nullptr && next_need(id) == Foresight::kNever;
   }
 
   void choose(Bytes, Nanoseconds now, Choice& choice) override {
-    StorageId best = kNone;
-    double lowest = std::numeric_limits<double>::infinity();
-    for (StorageId id : candidates_.ids()) {
-      const double found = score(id, now);
-      if (best != kNone && !(found < lowest)) continue;
-      best = id;
-      lowest = found;
+    if (foresight_ == nullptr || all_) {
+      choice.take(lowest_of_all(now));
+      return;
     }
-    choice.take(best);
+    update(now);
+    while (!entries_.empty()) {
+      const StorageId id = entries_.begin()->id;
+      // It is the lowest if it still is with its score of now.
+      insert(id, score(id, now));
+      if (entries_.begin()->id != id) continue;
+      choice.take(id);
+      return;
+    }
   }
 
  private:
+  struct Entry {
+    double score;
+    std::uint64_t order;  // where scores are equal, the oldest candidate goes
+    StorageId id;
+    bool operator<(const Entry& other) const {
+      return std::tie(score, order, id) < std::tie(other.score, other.order, other.id);
+    }
+  };
+
+  // Without foresight the past stands for the future: scores fall as time passes.
+  StorageId lowest_of_all(Nanoseconds now) {
+    Entry lowest{0.0, 0, kNone};
+    for (StorageId id : candidates_.ids()) {
+      const Entry entry{score(id, now), records_.storage(id).order, id};
+      if (lowest.id == kNone || entry < lowest) lowest = entry;
+    }
+    return lowest.id;
+  }
+
+  void update(Nanoseconds now) {
+    if (!indexed_) {
+      entries_.clear();
+      listed_.clear();
+      for (StorageId id : candidates_.ids()) changes_.add(id);
+      neighbourhood_->note_changes_in(&changes_);
+      indexed_ = true;
+    }
+    listed_.resize(records_.num_storage_slots(), entries_.end());
+    for (StorageId id : changes_.ids()) {
+      if (records_.storage(id).in_use() && candidates_.contains(id)) {
+        insert(id, score(id, now));
+      } else {
+        erase(id);
+      }
+    }
+    changes_.clear();
+  }
+
+  void insert(StorageId id, double score) {
+    erase(id);
+    listed_[id] = entries_.insert({score, records_.storage(id).order, id}).first;
+  }
+  void erase(StorageId id) {
+    if (listed_[id] == entries_.end()) return;
+    entries_.erase(listed_[id]);
+    listed_[id] = entries_.end();
+  }
+
   double score(StorageId id, Nanoseconds now) {
     ++num_scores_;
     const Storage& s = records_.storage(id);
     const double nbytes = static_cast<double>(std::max<Bytes>(s.nbytes, 1));
-    Nanoseconds wait = now - s.last;  // without foresight: the past stands for the future
+    Nanoseconds wait = now - s.last;
     if (foresight_ != nullptr) {
       const Foresight::Position needed = next_need(id);
       // Of what is never needed, the largest goes first.
@@ -86,10 +152,15 @@ class Clairvoyant final : public Policy {
   static constexpr std::size_t kMostVisited = 200;
 
   const double time_exponent_;
+  const bool all_;
   const Foresight* foresight_ = nullptr;
   std::vector<std::uint64_t> seen_;
   std::uint64_t mark_ = 0;
   std::vector<StorageId> stack_;
+  bool indexed_ = false;
+  ChangeList changes_;
+  std::set<Entry> entries_;
+  std::vector<std::set<Entry>::iterator> listed_;  // by storage
 };
 
 }  // namespace

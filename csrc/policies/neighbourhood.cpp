@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace remint {
 namespace {
@@ -13,9 +14,25 @@ namespace {
 // anew, which it does when something in it is materialized, not when something in it is evicted. We keep that
 // apart (`sees_pending`). So do we with an evicted storage that costs more since a view of it was asked for:
 // the closures it is in already count the old cost until they are walked anew (`outdated_`).
+//
+// Walks can be limited to the nearest storages. The gradients of a long chain are one closure, which every op
+// changes: to walk all of it each time takes longer than the ops. So a change is not carried far: it is small
+// beside what the closures there cost already.
 class Closures final : public Neighbourhood {
  public:
-  Closures(const Records& records, bool descendants) : Neighbourhood(records), descendants_(descendants) {}
+  // How many storages a walk passes through.
+  struct Limits {
+    std::size_t sum;          // to add up a closure
+    std::size_t change;       // to find the closures that a change is part of, at least:
+    Nanoseconds per_storage;  // one more for so much time that the changed storage takes to make
+  };
+  static constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+  static constexpr Limits kNoLimits = {kMost, kMost, 0};
+  // The more an op takes, the more time there is to look at what it changes: less than a hundredth.
+  static constexpr Limits kNear = {4096, 128, 2500};
+
+  Closures(const Records& records, bool descendants, const Limits& limits)
+      : Neighbourhood(records), descendants_(descendants), limits_(limits) {}
 
   void added(StorageId id) override {
     reserve(id);
@@ -30,15 +47,17 @@ class Closures final : public Neighbourhood {
     reserve(id);
     Outdated outdated{id, more, {}, {}};
     reach<kDown>(id, [&](StorageId next, bool resident) {
-      if (!resident) return;
+      if (!resident) return true;
       cache_[next].up = false;
       outdated.above_of.push_back(next);
+      return false;
     });
     if (descendants_) {
       reach<kUp>(id, [&](StorageId next, bool resident) {
-        if (!resident) return;
+        if (!resident) return true;
         cache_[next].down = false;
         outdated.below_of.push_back(next);
+        return false;
       });
     }
     outdated_.push_back(std::move(outdated));
@@ -59,17 +78,11 @@ class Closures final : public Neighbourhood {
       pending_.erase(std::find(pending_.begin(), pending_.end(), id));
       pending_cost_ -= records_.storage(id).cost;
     }
-    ++generation_above_;
-    for (StorageId pending : pending_) {
-      reach<kUp>(pending, [&](StorageId next, bool resident) {
-        if (resident) cache_[next].above_pending = generation_above_;
-      });
+    if (descendants_) {
+      look_for_pending(id);
+    } else {
+      invalidate_around(id, [](Cached&) {});
     }
-    auto look_again = [&](Cached& cached) {
-      cached.sees_pending = cached.above_pending == generation_above_ ? generation_ : 0;
-    };
-    look_again(cache_[id]);
-    invalidate_around(id, look_again);
     if (!outdated_.empty()) bring_up_to_date(id);
   }
 
@@ -98,6 +111,9 @@ class Closures final : public Neighbourhood {
     bool up = false;
     bool down = false;
     bool pending = false;
+    // Of an evicted storage: a change was carried on from it, and nothing was added up through it since. So
+    // there is no need to carry another one.
+    bool carried = false;
     std::uint64_t sees_pending = 0;   // the generation of pending storages that it sees
     std::uint64_t above_pending = 0;  // the last time it was found to be above one
   };
@@ -114,6 +130,27 @@ class Closures final : public Neighbourhood {
       cache_.resize(records_.num_storage_slots());
       visited_.resize(records_.num_storage_slots(), 0);
     }
+  }
+
+  std::size_t most_to_change(StorageId id) const {
+    if (limits_.change == kMost) return kMost;
+    return limits_.change + static_cast<std::size_t>(records_.storage(id).cost / limits_.per_storage);
+  }
+
+  // `id` was materialized: it, and what is above it, sees what is pending now.
+  void look_for_pending(StorageId id) {
+    ++generation_above_;
+    for (StorageId pending : pending_) {
+      reach<kUp>(pending, [&](StorageId next, bool resident) {
+        if (resident) cache_[next].above_pending = generation_above_;
+        return !resident;
+      });
+    }
+    auto look_again = [&](Cached& cached) {
+      cached.sees_pending = cached.above_pending == generation_above_ ? generation_ : 0;
+    };
+    look_again(cache_[id]);
+    invalidate_around(id, look_again);
   }
 
   Nanoseconds not_yet_counted(StorageId id) const {
@@ -137,8 +174,14 @@ class Closures final : public Neighbourhood {
     for (Outdated& outdated : outdated_) {
       forget(outdated.above_of, id);
       forget(outdated.below_of, id);
-      reach<kDown>(id, [&](StorageId next, bool) { forget(outdated.above_of, next); });
-      reach<kUp>(id, [&](StorageId next, bool) { forget(outdated.below_of, next); });
+      reach<kDown>(id, [&](StorageId next, bool) {
+        forget(outdated.above_of, next);
+        return true;
+      });
+      reach<kUp>(id, [&](StorageId next, bool) {
+        forget(outdated.below_of, next);
+        return true;
+      });
     }
   }
 
@@ -155,22 +198,24 @@ class Closures final : public Neighbourhood {
     }
   }
 
-  // Visits every storage that is reached from `id` through non-resident ones: visit(storage, resident).
+  // Visits every storage that is reached from `id` through non-resident ones, the nearest first, up to the
+  // limit: visit(storage, resident) says whether to go on from there.
   template <Direction direction, typename Visit>
   void reach(StorageId id, Visit&& visit) {
+    reach<direction>(id, most_to_change(id), visit);
+  }
+  template <Direction direction, typename Visit>
+  void reach(StorageId id, std::size_t most, Visit&& visit) {
     const std::uint64_t mark = ++marks_;
     visited_[id] = mark;
-    stack_.assign(1, id);
-    while (!stack_.empty()) {
-      const StorageId at = stack_.back();
-      stack_.pop_back();
-      for_next<direction>(at, [&](StorageId next) {
+    queue_.assign(1, id);
+    for (std::size_t i = 0; i < queue_.size() && i < most; ++i) {
+      for_next<direction>(queue_[i], [&](StorageId next) {
         reserve(next);
         if (visited_[next] == mark) return;
         visited_[next] = mark;
         const bool resident = records_.storage(next).has_bytes();
-        visit(next, resident);
-        if (!resident) stack_.push_back(next);
+        if (visit(next, resident) && !resident) queue_.push_back(next);
       });
     }
   }
@@ -178,8 +223,10 @@ class Closures final : public Neighbourhood {
   template <Direction direction>
   Nanoseconds walk(StorageId id) {
     Nanoseconds sum = 0;
-    reach<direction>(id, [&](StorageId next, bool resident) {
+    reach<direction>(id, limits_.sum, [&](StorageId next, bool resident) {
       if (!resident && !cache_[next].pending) sum += records_.storage(next).cost;
+      cache_[next].carried = false;
+      return !resident;
     });
     return sum;
   }
@@ -191,24 +238,31 @@ class Closures final : public Neighbourhood {
     cache_[id].up = cache_[id].down = false;
     changed(id);
     reach<kDown>(id, [&](StorageId next, bool resident) {
-      if (!resident) return;
+      if (!resident) return descendants_ || !cache_[next].carried;
       cache_[next].up = false;
       changed(next);
+      return false;
     });
-    if (!descendants_) return;
+    if (!descendants_) {
+      const std::size_t passed = std::min(queue_.size(), most_to_change(id));
+      for (std::size_t i = 0; i < passed; ++i) cache_[queue_[i]].carried = true;
+      return;
+    }
     reach<kUp>(id, [&](StorageId next, bool resident) {
-      if (!resident) return;
+      if (!resident) return true;
       cache_[next].down = false;
       above(cache_[next]);
       changed(next);
+      return false;
     });
   }
 
   const bool descendants_;
+  const Limits limits_;
   std::vector<Cached> cache_;
   std::vector<std::uint64_t> visited_;
   std::uint64_t marks_ = 0;
-  std::vector<StorageId> stack_;
+  std::vector<StorageId> queue_;
   std::vector<Outdated> outdated_;
   std::vector<StorageId> pending_;
   Nanoseconds pending_cost_ = 0;
@@ -370,9 +424,11 @@ class Classes final : public Neighbourhood {
 std::unique_ptr<Neighbourhood> make_neighbourhood(NeighbourhoodKind kind, const Records& records) {
   switch (kind) {
     case NeighbourhoodKind::kAncestors:
-      return std::make_unique<Closures>(records, false);
+      return std::make_unique<Closures>(records, false, Closures::kNoLimits);
+    case NeighbourhoodKind::kNear:
+      return std::make_unique<Closures>(records, false, Closures::kNear);
     case NeighbourhoodKind::kClosures:
-      return std::make_unique<Closures>(records, true);
+      return std::make_unique<Closures>(records, true, Closures::kNoLimits);
     case NeighbourhoodKind::kClasses:
       return std::make_unique<Classes>(records);
     case NeighbourhoodKind::kLocal:

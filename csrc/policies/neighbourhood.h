@@ -38,6 +38,7 @@ class ChangeList {
 enum class NeighbourhoodKind : std::uint8_t {
   kLocal,      // nothing but the storage itself
   kAncestors,  // and its evicted ancestors
+  kNear,       // and those of its evicted ancestors that are near: constant time, however long a program is
   kClosures,   // and its evicted descendants
   kClasses,    // equivalence classes in place of closures
 };

@@ -2,6 +2,7 @@
 // of them.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -30,15 +31,33 @@ struct Choice {
   // == to) of a policy that does not look at addresses.
   Bytes from = 0;
   Bytes to = 0;
+  StorageId first_moved = kNone;  // the lowest of them
 
   void clear() {
     victims.clear();
     found = false;
     from = to = 0;
+    first_moved = kNone;
   }
   void take(StorageId victim) {
     found = victim != kNone;
     if (found) victims.push_back(victim);
+  }
+};
+
+// How windows that were found without a look at all blocks compare with the cheapest ones.
+struct WindowComparison {
+  std::uint64_t num_windows = 0;
+  std::uint64_t num_cheapest = 0;
+  double ratios = 0.0;  // of the costs, summed up
+  double worst = 1.0;
+
+  void add(double found, double cheapest) {
+    const double ratio = found <= cheapest ? 1.0 : found / cheapest;
+    ++num_windows;
+    if (found <= cheapest) ++num_cheapest;
+    ratios += ratio;
+    worst = std::max(worst, ratio);
   }
 };
 
@@ -70,6 +89,7 @@ class Policy {
 
   Neighbourhood& neighbourhood() { return *neighbourhood_; }
   std::uint64_t num_scores() const { return num_scores_; }
+  const WindowComparison& comparison() const { return comparison_; }
 
  protected:
   Records& records_;
@@ -77,6 +97,7 @@ class Policy {
   Arena* arena_;
   std::unique_ptr<Neighbourhood> neighbourhood_;
   std::uint64_t num_scores_ = 0;
+  WindowComparison comparison_;
 };
 
 }  // namespace remint

@@ -141,6 +141,39 @@ def test_a_clearing_has_room_and_costs_no_more_than_a_window(blocks, nbytes):
     assert cost == pytest.approx(math.fsum(finite), rel=1e-12, abs=0)
 
 
+def at_prices(blocks: list[Cell]) -> list[list[Block]]:
+    """The blocks as windows see them at each price: what costs more per byte is moved."""
+    per_byte = sorted(
+        cost / size
+        for size, cost, move, free in blocks
+        if not free and cost is not None and not math.isinf(cost) and move is not None
+    )
+    prices = [math.inf, -1.0, *(per_byte[(len(per_byte) - 1) * i // 8] for i in range(1, 8) if per_byte)]
+    return [
+        [
+            (size, cost, free)
+            if free or (cost is not None and (math.isinf(price) or cost <= price * size))
+            else (0, move, False)
+            for size, cost, move, free in blocks
+        ]
+        for price in prices
+    ]
+
+
+@examples(1500)
+@given(blocks=arenas_with_moves(), nbytes=st.integers(1, 40))
+def test_no_price_gives_a_cheaper_clearing(blocks, nbytes):
+    """Prices at which no window can be cheaper are not tried."""
+    windows = [_core.cheapest_window(priced, nbytes) for priced in at_prices(blocks)]
+    found = _core.cheapest_compaction_window(blocks, nbytes)
+    best = min((window[2:] for window in windows if window is not None), default=None)
+    if best is None:
+        assert found is None
+        return
+    assert found[2] == best[0]
+    assert found[3] == pytest.approx(best[1], rel=1e-9, abs=0)
+
+
 @pytest.mark.parametrize(
     ("blocks", "nbytes", "expected"),
     [

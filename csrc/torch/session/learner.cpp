@@ -306,20 +306,17 @@ bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& sur
 // known.
 std::vector<std::int32_t> Learner::used_afterwards(std::uint32_t id) const {
   const KnownStep& known = known_[id];
+  const KnownStep& next = known_[next_of(id)];
   const auto num_constants = static_cast<std::int32_t>(known.trace.num_constants());
+  std::unordered_set<std::uint64_t> only_released;
+  for (std::size_t i = 0; i < next.roles.size(); ++i) {
+    if (next.roles[i].step == id && !next.trace.read[i]) only_released.insert(next.roles[i].number);
+  }
   std::vector<std::int32_t> used;
   for (std::int32_t tensor : known.trace.held) {
-    bool only_released = false;
-    if (tensor >= num_constants) {
-      const KnownStep& next = known_[next_of(id)];
-      for (std::size_t i = 0; i < next.roles.size(); ++i) {
-        if (next.roles[i].step != id ||
-            next.roles[i].number != static_cast<std::uint64_t>(tensor - num_constants))
-          continue;
-        only_released = !next.trace.read[i];
-      }
-    }
-    if (!only_released) used.push_back(tensor);
+    const bool made = tensor >= num_constants;
+    if (!made || only_released.count(static_cast<std::uint64_t>(tensor - num_constants)) == 0)
+      used.push_back(tensor);
   }
   return used;
 }
