@@ -1,7 +1,7 @@
 """How near the optimum plans of small graphs are: python benchmarks/planning_small.py [--full]
 
 U-shaped, random, chain-like, residual and tree-like steps of 20 to 200 ops, at a part of their peak and at the
-smallest budget with a known plan. Quick by default: one size of each up to 60 ops; --full has all.
+smallest budget with a known plan. Quick by default: mostly up to 60 ops; --full has all.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ SMALL: dict[str, Callable[[], Graph]] = {
     "chain": lambda: Graph.from_trace(generators.chain(30)),
     "residual": lambda: Graph.from_trace(generators.residual(3)),
     "tree": lambda: Graph.from_trace(generators.tree(2)),
+    "recurrent": lambda: Graph.from_trace(generators.rnn(5)),
+    "U-shaped, 3 levels": lambda: Graph.from_trace(generators.unet(3)),
+    "residual, 10 blocks": lambda: Graph.from_trace(generators.residual(10)),
 }
 MORE: dict[str, Callable[[], Graph]] = {
     "U-shaped, 2 levels": lambda: u_shaped(2, 2),
     "random, 40": lambda: random_step(40, 1),
     "random, 60": lambda: random_step(60, 5),
-    "recurrent": lambda: Graph.from_trace(generators.rnn(5)),
-    "U-shaped, 3 levels": lambda: Graph.from_trace(generators.unet(3)),
     "random, 100": lambda: random_step(100, 7),
     "random, 200": lambda: random_step(200, 9),
     "chain, 100": lambda: Graph.from_trace(generators.chain(100)),
-    "residual, 10 blocks": lambda: Graph.from_trace(generators.residual(10)),
     "tree, 8 leaves": lambda: Graph.from_trace(generators.tree(3)),
     "recurrent, 20 steps": lambda: Graph.from_trace(generators.rnn(20)),
 }

@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <tuple>
 
@@ -117,9 +118,10 @@ void remint::bind_search(py::module_& module) {
              double seconds) { return least.schedule(budget, effort, turn, patience, until(seconds)); },
           py::arg("budget"), py::arg("effort"), py::arg("turn"), py::arg("patience"), py::arg("seconds"));
 
-  py::class_<remint::BackwardSearch>(module, "BackwardSearch")
-      .def(py::init<const remint::SearchProblem&, double, const std::vector<int>&>(), py::arg("problem"),
-           py::arg("budget"), py::arg("watched"))
+  py::class_<remint::BackwardSearch, std::shared_ptr<remint::BackwardSearch>>(module, "BackwardSearch")
+      .def(py::init<const remint::SearchProblem&, double, const std::vector<int>&,
+                    std::shared_ptr<remint::BackwardSearch>>(),
+           py::arg("problem"), py::arg("budget"), py::arg("watched"), py::arg("easier") = nullptr)
       .def("run", &remint::BackwardSearch::run, py::arg("states"), py::arg("limit"),
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("ended", &remint::BackwardSearch::ended)

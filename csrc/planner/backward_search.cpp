@@ -5,9 +5,19 @@
 
 namespace remint {
 
-BackwardSearch::BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched)
-    : problem_(problem, budget, watched), window_bound_(problem_) {
+BackwardSearch::BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched,
+                               std::shared_ptr<BackwardSearch> easier)
+    : problem_(problem, budget, watched), window_bound_(problem_), easier_(std::move(easier)) {
   if (problem_.ops() > std::numeric_limits<std::int16_t>::max()) throw std::invalid_argument("too many ops");
+  if (easier_ != nullptr) {
+    const WatchedProblem& other = easier_->problem_;
+    const std::size_t values = other.bytes.size();
+    if (other.cost != problem_.cost || other.space < problem_.space || values > problem_.bytes.size() ||
+        !std::equal(other.maker.begin(), other.maker.end(), problem_.maker.begin()))
+      throw std::invalid_argument("the other search is not one for an easier problem");
+    for (std::size_t v = 0; v < values; ++v) easier_values_.add(static_cast<int>(v));
+    easier_->easier_ = nullptr;  // only one is kept
+  }
   grow_table();
   State end{problem_.results, 0, 0, -1, static_cast<std::int16_t>(problem_.ops()), -1, false};
   if (problem_.bytes_of(end.wanted) + problem_.others[problem_.ops()] <= problem_.space)
@@ -29,6 +39,12 @@ int BackwardSearch::find(const ValueSet& wanted, int frontier) const {
     at = (at + 1) & mask;
   }
   return -1;
+}
+
+double BackwardSearch::learned(const ValueSet& wanted, int frontier) const {
+  if (easier_ == nullptr) return 0;
+  const int at = easier_->find(wanted & easier_values_, frontier);
+  return at < 0 ? 0 : easier_->bound_ - easier_->states_[at].cost;
 }
 
 void BackwardSearch::grow_table() {
@@ -57,13 +73,15 @@ void BackwardSearch::enter(const State& state, double limit) {
     known.parent = state.parent;
     known.op = state.op;
   } else {
-    if (state.cost + state.left >= limit) {
-      cut_off_ = std::min(cut_off_, state.cost + state.left);
+    const double left = std::max(state.left, learned(state.wanted, state.frontier));
+    if (state.cost + left >= limit) {
+      cut_off_ = std::min(cut_off_, state.cost + left);
       return;
     }
     if (2 * (states_.size() + 1) > table_.size()) grow_table();
     at = static_cast<int>(states_.size());
     states_.push_back(state);
+    states_.back().left = left;
     const std::size_t mask = table_.size() - 1;
     std::size_t place = state.wanted.hash(state.frontier) & mask;
     while (table_[place] != 0) place = (place + 1) & mask;

@@ -8,16 +8,20 @@
 // maker to the uses that this run serves. Ops run again in any order and as often as it pays; only first runs
 // are in the graph's order.
 //
-// The search is A* with the bound of window_bound.h. Three things keep it small:
+// The search is A* with the bound of window_bound.h. Four things keep it small:
 //  - a state is not looked into if another with fewer values costs no more;
 //  - a first run that frees as much as it asks for, looking back, is taken at once: whatever else happens in
 //  its stage
 //    can as well happen before it;
-//  - an op that can as well run before the first run as after it, runs before.
+//  - an op that can as well run before the first run as after it, runs before;
+//  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs less than a
+//    bound, and the way from the end to a state costs so much, then the way on from there costs the rest (as in
+//    Adaptive A*, Koenig and Likhachev, 2005).
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "planner/watched_problem.h"
@@ -27,8 +31,10 @@ namespace remint {
 
 class BackwardSearch {
  public:
-  // Only `watched` values have bytes: see watched_problem.h.
-  BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched);
+  // Only `watched` values have bytes: see watched_problem.h. `easier` is a search for the same ops with no smaller
+  // budget and a beginning of the same list of values; what it has learned is used.
+  BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched,
+                 std::shared_ptr<BackwardSearch> easier = nullptr);
   BackwardSearch(const BackwardSearch&) = delete;
   BackwardSearch& operator=(const BackwardSearch&) = delete;
 
@@ -46,7 +52,7 @@ class BackwardSearch {
   std::vector<int> sequence() const;  // of the cheapest schedule
 
  private:
-  static constexpr std::size_t kMostStates = 4'000'000;  // about 100 bytes each
+  static constexpr std::size_t kMostStates = 3'000'000;  // about 100 bytes each
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
   struct State {
@@ -76,11 +82,14 @@ class BackwardSearch {
   bool dominated(const State& state) const;
   bool can_wait(const State& state) const;
   int find(const ValueSet& wanted, int frontier) const;
+  double learned(const ValueSet& wanted, int frontier) const;
   void grow_table();
   void queue(int at);
 
   WatchedProblem problem_;
   WindowBound window_bound_;
+  std::shared_ptr<BackwardSearch> easier_;
+  ValueSet easier_values_;  // those that it watches
   std::vector<State> states_;
   std::vector<int> table_;  // open addressing: 1 + the number of a state, or 0
   std::vector<Entry> heap_;

@@ -75,6 +75,34 @@ def test_a_limit_proves_that_there_is_nothing_below_it(seed):
         assert again.bound == pytest.approx(free.bound)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_what_an_easier_search_learned_changes_no_result(seed):
+    graph = random_graph(seed + 9000, 12, 16)
+    numbered = NumberedGraph.of(graph)
+    values = list(range(len(numbered.nbytes)))
+    random.Random(seed).shuffle(values)
+    for budget in budgets(graph)[1:4]:
+        alone = solve(graph, budget)
+        easier: BackwardSearch | None = None
+        for count in (len(values) // 3, 2 * len(values) // 3, len(values)):
+            search = BackwardSearch(numbered.native, float(budget), values[:count], easier)
+            while not search.ended:
+                search.run(50, math.inf)
+            easier = search
+        assert search.found == alone.found
+        assert search.bound == pytest.approx(alone.bound)
+
+
+def test_a_search_with_less_memory_is_no_easier_one():
+    native = NumberedGraph.of(unit_chain(6)).native
+    small, large = BackwardSearch(native, 4.0, [0, 1]), BackwardSearch(native, 6.0, [0, 1, 2])
+    BackwardSearch(native, 4.0, [0, 1, 2], large)
+    with pytest.raises(ValueError, match="easier"):
+        BackwardSearch(native, 6.0, [0, 1, 2], small)
+    with pytest.raises(ValueError, match="easier"):
+        BackwardSearch(native, 4.0, [1, 0, 2], large)
+
+
 def test_what_runs_once_stays():
     chain = unit_chain(6)
     once = Graph(

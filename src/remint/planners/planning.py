@@ -11,13 +11,12 @@ from remint.graph import Graph, Plan
 from remint.graph.numbered import NumberedGraph
 from remint.planners.contract import Infeasible, Progress, Task
 from remint.planners.cpu_clock import cpu_seconds
-from remint.planners.methods.demand import least_peak
+from remint.planners.methods.demand import SECONDS_FOR_LEAST, least_peak
 from remint.planners.table import PLANNERS
 from remint.units import format_bytes, parse_budget
 
 Budget = int | float | str
 SECONDS_PER_OP = 4e-5  # to make a plan of a schedule, in the time given
-SECONDS_FOR_LEAST = 0.6  # to find the smallest budget that works, for the message that this one does not
 
 
 def plan(

@@ -24,9 +24,9 @@ MOST_OPS = 250
 MOST_WATCHED = 256  # ValueSet::kMost
 SLICE = 4000  # states between two looks at the clock
 LARGE = 0.5  # of the largest value: what is watched from the beginning
-TIGHTER_EFFORT, TIGHTER_LEAST = 2, 20_000  # states that a plan may cost, in parts of those that a bound cost
-TIGHTER_TRIES = 3
-MOMENTS = 2  # at which a schedule that breaks the budget shows what to watch
+# States that a search for a plan with a tighter budget may look into, at least and in parts of those of the bound.
+TIGHTER_LEAST, TIGHTER_PART = 4000, 0.25
+MOMENTS = 8  # at which a schedule that breaks the budget shows what to watch
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,11 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
     if len(numbered.cost) > MOST_OPS:
         return
     largest = max(numbered.nbytes, default=0)
-    watched = {v for v, nbytes in enumerate(numbered.nbytes) if nbytes > 0 and nbytes >= LARGE * largest}
+    watched = [v for v, nbytes in enumerate(numbered.nbytes) if nbytes > 0 and nbytes >= LARGE * largest]
     bound = base
+    search: BackwardSearch | None = None
     while len(watched) <= MOST_WATCHED:
-        search = BackwardSearch(numbered.native, float(task.budget), sorted(watched))
+        search = BackwardSearch(numbered.native, float(task.budget), watched, search)
         while not search.ended:
             if search.full:
                 return
@@ -69,8 +70,8 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
         more = _missed(numbered, task.budget, sequence, watched)
         if not more:
             return
-        yield from _tighter(task, limit, sorted(watched), sequence, bound, search.looked_into)
-        watched |= more
+        yield from _tighter(task, limit, watched, sequence, bound, search)
+        watched = watched + more
 
 
 def _tighter(
@@ -79,29 +80,22 @@ def _tighter(
     watched: list[int],
     sequence: tuple[int, ...],
     bound: float,
-    effort: int,
+    easier: BackwardSearch,
 ) -> Iterator[Watched]:
-    """Yield schedules for a budget that leaves space for what nobody watches: they may keep the real one."""
+    """Yield a schedule for a budget that leaves space for what nobody watches: it may keep the real one."""
     numbered, base = task.numbered, task.graph.cost
-    budget = task.budget
-    for _ in range(TIGHTER_TRIES):
-        excess = int(numbered.least_memory.peak(sequence)) - task.budget
-        if excess <= 0:
-            return
-        budget -= excess
-        search = BackwardSearch(numbered.native, float(budget), watched)
-        most = max(TIGHTER_LEAST, TIGHTER_EFFORT * effort)
-        while not search.ended and not search.full and search.looked_into < most:
-            looked_into = search.looked_into
-            search.run(SLICE, limit() - base)
-            yield Watched(bound, states=search.looked_into - looked_into)
-        if not search.found:
-            return
-        sequence = tuple(search.sequence)
-        yield Watched(bound, sequence)
+    excess = int(numbered.least_memory.peak(sequence)) - task.budget
+    search = BackwardSearch(numbered.native, float(task.budget - excess), watched, easier)
+    most = max(TIGHTER_LEAST, TIGHTER_PART * easier.looked_into)
+    while not search.ended and not search.full and search.looked_into < most:
+        looked_into = search.looked_into
+        search.run(SLICE, limit() - base)
+        yield Watched(bound, states=search.looked_into - looked_into)
+    if search.found:
+        yield Watched(bound, tuple(search.sequence))
 
 
-def _missed(numbered: NumberedGraph, budget: int, sequence: Sequence[int], watched: set[int]) -> set[int]:
+def _missed(numbered: NumberedGraph, budget: int, sequence: Sequence[int], watched: list[int]) -> list[int]:
     """Return values to watch: the largest ones that are there where memory is short, enough to make up for it."""
     nbytes = numbered.nbytes
     more: set[int] = set()
@@ -113,9 +107,9 @@ def _missed(numbered: NumberedGraph, budget: int, sequence: Sequence[int], watch
         after = after.difference(numbered.outputs[i]).union(numbered.inputs[i])
     for held, there in sorted(moments, key=lambda moment: -moment[0])[:MOMENTS]:
         excess = held - budget - sum(nbytes[v] for v in there & more)
-        for v in sorted(there - watched - more, key=lambda v: (-nbytes[v], v)):
+        for v in sorted(there.difference(watched, more), key=lambda v: (-nbytes[v], v)):
             if excess <= 0:
                 break
             more.add(v)
             excess -= nbytes[v]
-    return {v for v in more if nbytes[v] > 0}
+    return sorted(v for v in more if nbytes[v] > 0)

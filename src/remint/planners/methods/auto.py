@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from remint._core import Search
+from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Planner, Task
 from remint.planners.cut_bound import best_cut
 from remint.planners.decisions import Decision, decisions_of_sequence, sequence_of_decisions, staged
 from remint.planners.local_search import START_SECONDS_PER_OP, run, start
 from remint.planners.methods.chain import chain
 from remint.planners.methods.chen import chen_greedy, chen_greedy_ap, chen_sqrt
-from remint.planners.methods.demand import demand
+from remint.planners.methods.demand import SECONDS_FOR_LEAST, demand, least_peak
 from remint.planners.methods.dtr import dtr
 from remint.planners.methods.griewank import griewank, griewank_ap
 from remint.planners.methods.keep_and_drop import drop, keep
@@ -108,6 +109,10 @@ def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
     best.offer_all((demand, keep))
+    if best.sequence is None:
+        # What is told to be the smallest budget with a known plan must have one.
+        known = least_peak(task, Plan.from_sequence(task.graph, best.least), SECONDS_FOR_LEAST)
+        best.offer(known.sequence)
     bound, dropped = best_cut(task)
     if math.isinf(bound):
         best.proven_infeasible = True
@@ -160,10 +165,14 @@ def _watch(task: Task, best: _Best, sets: Iterator[Watched], states: float, take
     """Search over sets of values for that many states; return whether there is more to search."""
     start: list[Decision] | None = None
     for step in sets:
-        best.proven_infeasible = step.infeasible
+        if step.infeasible:
+            best.proven_infeasible = True
+            return False
         best.raise_bound(step.bound)
         if step.sequence is not None:
-            best.offer(step.sequence)
+            # What breaks the budget is no known plan of a larger one: nobody would find it there.
+            if task.numbered.least_memory.peak(step.sequence) <= task.budget:
+                best.offer(step.sequence)
             start = decisions_of_sequence(task.numbered, staged(step.sequence))
         states -= step.states
         if best.done() or task.left() == 0:
