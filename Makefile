@@ -76,6 +76,7 @@ bench: setup
 	$(BIN)/python benchmarks/planning_table.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_scaling.py $(if $(FULL),--full)
+	$(BIN)/python benchmarks/planning_small.py $(if $(FULL),--full,--time-limit 20)
 
 # The modules with sanitizers, in a package of links to src/remint. torch itself is not instrumented.
 define build_sanitized

@@ -14,9 +14,10 @@
 //  its stage
 //    can as well happen before it;
 //  - an op that can as well run before the first run as after it, runs before;
-//  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs less than a
-//    bound, and the way from the end to a state costs so much, then the way on from there costs the rest (as in
-//    Adaptive A*, Koenig and Likhachev, 2005).
+//  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs
+//  less than a
+//    bound, and the way from the end to a state costs so much, then the way on from there costs the rest (as
+//    in Adaptive A*, Koenig and Likhachev, 2005).
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ namespace remint {
 
 class BackwardSearch {
  public:
-  // Only `watched` values have bytes: see watched_problem.h. `easier` is a search for the same ops with no smaller
-  // budget and a beginning of the same list of values; what it has learned is used.
+  // Only `watched` values have bytes: see watched_problem.h. `easier` is a search for the same ops with no
+  // smaller budget and a beginning of the same list of values; what it has learned is used.
   BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched,
                  std::shared_ptr<BackwardSearch> easier = nullptr);
   BackwardSearch(const BackwardSearch&) = delete;
