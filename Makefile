@@ -78,6 +78,7 @@ bench: setup
 	$(BIN)/python benchmarks/planning_table.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_checkmate.py build/graphs $(if $(FULL),--full)
 	$(BIN)/python benchmarks/planning_scaling.py $(if $(FULL),--full)
+	$(BIN)/python benchmarks/planning_small.py $(if $(FULL),--full,--time-limit 20)
 
 # The documentation site, in build/site: open build/site/index.html. It needs packages that nothing else does.
 docs: $(VENV)/installed

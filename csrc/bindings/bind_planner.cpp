@@ -2,13 +2,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <chrono>
+#include <ctime>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <tuple>
 
 #include "bindings/bindings.h"
 #include "planner/annealing.h"
+#include "planner/backward_search.h"
 #include "planner/least_memory.h"
 #include "planner/minimum_cut.h"
 
@@ -37,12 +39,19 @@ std::vector<Item> to_items(const std::vector<remint::Decision>& decisions) {
   return items;
 }
 
+// CPU time of this thread: a busy machine changes no plan.
+double cpu_seconds() {
+  std::timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 // Says whether there is time left, and lets Ctrl-C through.
 std::function<bool()> until(double seconds) {
-  const auto began = std::chrono::steady_clock::now();
+  const double end = cpu_seconds() + seconds;
   return [=] {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() < seconds;
+    return cpu_seconds() < end;
   };
 }
 
@@ -108,4 +117,18 @@ void remint::bind_search(py::module_& module) {
           [](remint::LeastMemory& least, double budget, int64_t effort, int turn, double patience,
              double seconds) { return least.schedule(budget, effort, turn, patience, until(seconds)); },
           py::arg("budget"), py::arg("effort"), py::arg("turn"), py::arg("patience"), py::arg("seconds"));
+
+  py::class_<remint::BackwardSearch, std::shared_ptr<remint::BackwardSearch>>(module, "BackwardSearch")
+      .def(py::init<const remint::SearchProblem&, double, const std::vector<int>&,
+                    std::shared_ptr<remint::BackwardSearch>>(),
+           py::arg("problem"), py::arg("budget"), py::arg("watched"), py::arg("easier") = nullptr)
+      .def("run", &remint::BackwardSearch::run, py::arg("states"), py::arg("limit"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("ended", &remint::BackwardSearch::ended)
+      .def_property_readonly("found", &remint::BackwardSearch::found)
+      .def_property_readonly("full", &remint::BackwardSearch::full)
+      .def_property_readonly("bound", &remint::BackwardSearch::bound)
+      .def_property_readonly("looked_into", &remint::BackwardSearch::looked_into)
+      .def_property_readonly("states", &remint::BackwardSearch::states)
+      .def_property_readonly("sequence", &remint::BackwardSearch::sequence);
 }

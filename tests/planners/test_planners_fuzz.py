@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from fractions import Fraction
 
 import pytest
@@ -13,10 +12,11 @@ from remint.graph import Compute, Graph, Op, Plan
 from remint.graph.numbered import NumberedGraph
 from remint.planners import PLANNERS, frontier, plan
 from remint.planners.contract import Task
+from remint.planners.cpu_clock import cpu_seconds
 from remint.planners.cut_bound import best_cut
 from remint.planners.solvers.integer_program import IntegerProgram
 from remint.planners.solvers.solve import solve_by_clauses
-from tests.support.planning_graphs import cheapest, random_graph
+from tests.support.planning_graphs import cheapest, random_graph, training_graph
 
 SIZES = (0, 0, 1, 2, 3, 5, 8, 1000)
 COSTS = (0, 0, 0.25, 1, 2, 3, 7)
@@ -67,23 +67,6 @@ def odd_graph(seed: int) -> Graph:
         values += made
     pool = [*values, *constants]
     return Graph(tuple(ops), constants, tuple(r.sample(pool, min(len(pool), r.randint(0, 4)))))
-
-
-def training_graph(seed: int) -> Graph:
-    """A chain with skips and its backward phase, with gradients that stay."""
-    r = random.Random(seed)
-    layers = r.randint(2, 9)
-    ops, size = [], [r.randint(1, 9) for _ in range(layers + 1)]
-    skip = [i > 1 and r.random() < 0.4 for i in range(layers)]
-    for i in range(layers):
-        reads = ("x",) if i == 0 else (f"a{i - 1}", f"a{i - 2}") if skip[i] else (f"a{i - 1}",)
-        ops.append(Op(f"f{i}", r.randint(1, 9), (*reads, f"w{i}"), {f"a{i}": size[i], f"s{i}": r.choice((0, 4))}))
-    ops.append(Op("loss", 1, (f"a{layers - 1}",), {"l": 0, f"g{layers}": size[layers - 1]}))
-    for i in reversed(range(layers)):
-        reads = (f"g{i + 1}", f"s{i}", f"w{i}", f"a{i - 1}" if i else "x")
-        ops.append(Op(f"b{i}", r.randint(1, 9), reads, {f"g{i}": size[max(i - 1, 0)], f"d{i}": r.randint(1, 3)}))
-    constants = {"x": size[0]} | {f"w{i}": r.randint(0, 3) for i in range(layers)}
-    return Graph(tuple(ops), constants, ("l", *(f"d{i}" for i in range(layers))))
 
 
 def budgets(graph: Graph) -> list[int]:
@@ -172,7 +155,7 @@ def test_cuts_and_programs_bound_the_cheapest_schedule(seed):
     graph = random_graph(seed + 1000, 7, 8)
     for budget in budgets(graph)[1:]:
         least = cheapest(graph, budget, any_order=True)
-        task = Task(numbered=NumberedGraph.of(graph), budget=budget, deadline=time.monotonic() + 5)
+        task = Task(numbered=NumberedGraph.of(graph), budget=budget, deadline=cpu_seconds() + 5)
         bound, dropped = best_cut(task)
         assert bound <= (float("inf") if least is None else least + 1e-6)
         for drop, value, stage in dropped:

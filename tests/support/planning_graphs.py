@@ -36,6 +36,23 @@ def random_graph(seed: int, most_ops: int = 7, most_values: int = 9) -> Graph:
     return Graph(tuple(ops), {"c": r.randint(0, 3)}, tuple(results))
 
 
+def training_graph(seed: int) -> Graph:
+    """A chain with skips and its backward phase, with gradients that stay."""
+    r = random.Random(seed)
+    layers = r.randint(2, 9)
+    ops, size = [], [r.randint(1, 9) for _ in range(layers + 1)]
+    skip = [i > 1 and r.random() < 0.4 for i in range(layers)]
+    for i in range(layers):
+        reads = ("x",) if i == 0 else (f"a{i - 1}", f"a{i - 2}") if skip[i] else (f"a{i - 1}",)
+        ops.append(Op(f"f{i}", r.randint(1, 9), (*reads, f"w{i}"), {f"a{i}": size[i], f"s{i}": r.choice((0, 4))}))
+    ops.append(Op("loss", 1, (f"a{layers - 1}",), {"l": 0, f"g{layers}": size[layers - 1]}))
+    for i in reversed(range(layers)):
+        reads = (f"g{i + 1}", f"s{i}", f"w{i}", f"a{i - 1}" if i else "x")
+        ops.append(Op(f"b{i}", r.randint(1, 9), reads, {f"g{i}": size[max(i - 1, 0)], f"d{i}": r.randint(1, 3)}))
+    constants = {"x": size[0]} | {f"w{i}": r.randint(0, 3) for i in range(layers)}
+    return Graph(tuple(ops), constants, ("l", *(f"d{i}" for i in range(layers))))
+
+
 @st.composite
 def graphs(draw: st.DrawFn, most_ops: int = 24) -> Graph:
     return random_graph(draw(st.integers(0, 10**9)), most_ops, 2 * most_ops)

@@ -47,7 +47,7 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--planner", default="auto", choices=tuple(PLANNERS), metavar="PLANNER", help=f"one of {', '.join(PLANNERS)}"
     )
-    parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="for each plan (60)")
+    parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="CPU time for each plan (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")
     parser.add_argument("--explain", action="store_true", help="show what is rematerialized, by op and line")

@@ -63,7 +63,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_options(parser, policy="all", memory="arena", budget="90%,80%,70%,60%,50%,40%,30%")
     parser.add_argument("--planner", default="", help="planners to put beside the policies, separated by commas")
-    parser.add_argument("--time-limit", type=float, default=10, metavar="SECONDS", help="for each plan (default: 10)")
+    parser.add_argument(
+        "--time-limit", type=float, default=10, metavar="SECONDS", help="CPU time for each plan (default: 10)"
+    )
     parser.add_argument("-o", "--output", metavar="PATH", help="write the plot: .html, .png, .svg or .pdf")
     parser.add_argument("--csv", metavar="PATH", help="write the rows as CSV; - for standard output")
     add_json(parser, "the rows")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from remint.graph import Graph
 from remint.graph.numbered import NumberedGraph
+from remint.planners.cpu_clock import cpu_seconds
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a planner is asked: a graph, a budget, a deadline, a seed, a listener for progress."""
+    """What a planner is asked: a graph, a budget, a deadline in CPU time, a seed, a listener for progress."""
 
     numbered: NumberedGraph
     budget: int
@@ -50,8 +51,8 @@ class Task:
         return self.numbered.graph
 
     def left(self) -> float:
-        """Seconds until the deadline, 0 or more."""
-        return max(0.0, self.deadline - time.monotonic())
+        """Seconds of CPU time until the deadline, 0 or more."""
+        return max(0.0, self.deadline - cpu_seconds())
 
     def report(self, planner: str, cost: float | None, bound: float | None = None) -> None:
         """Tell the listener, if any."""

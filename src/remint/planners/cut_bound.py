@@ -10,24 +10,22 @@ schedule whose first runs are in the graph's order. A search begins from what th
 from __future__ import annotations
 
 import math
-import time
 
 from remint._core import cut_bound
 from remint.planners.contract import Task
 from remint.planners.decisions import Decision
 
 STAGES = 64  # those at which most is held when nothing is dropped
-PART, MOST_SECONDS = 0.1, 1.5  # of the time
+MOST_STAGE_OPS = 200_000  # stages times ops: the effort grows with both
 
 
 def best_cut(task: Task) -> tuple[float, list[Decision]]:
     """Return a cost that no schedule is below, infinite if none fits, and what to drop at the op that proves it."""
     numbered, n = task.numbered, len(task.numbered.cost)
     best, decisions = 0.0, list[Decision]()
-    deadline = time.monotonic() + min(MOST_SECONDS, PART * task.left())
     memory = _memory(task)
-    for t in sorted(range(n), key=lambda t: -memory[t])[:STAGES]:
-        seconds = deadline - time.monotonic()
+    for t in sorted(range(n), key=lambda t: -memory[t])[: max(1, min(STAGES, MOST_STAGE_OPS // max(1, n)))]:
+        seconds = task.left()
         if memory[t] <= task.budget or seconds <= 0:
             break
         bound, dropped = cut_bound(numbered.native, float(task.budget), t, seconds)

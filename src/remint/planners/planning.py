@@ -10,13 +10,13 @@ from remint.errors import BudgetError
 from remint.graph import Graph, Plan
 from remint.graph.numbered import NumberedGraph
 from remint.planners.contract import Infeasible, Progress, Task
-from remint.planners.methods.demand import least_peak
+from remint.planners.cpu_clock import cpu_seconds
+from remint.planners.methods.demand import SECONDS_FOR_LEAST, least_peak
 from remint.planners.table import PLANNERS
 from remint.units import format_bytes, parse_budget
 
 Budget = int | float | str
 SECONDS_PER_OP = 4e-5  # to make a plan of a schedule, in the time given
-SECONDS_FOR_LEAST = 0.6  # to find the smallest budget that works, for the message that this one does not
 
 
 def plan(
@@ -32,8 +32,8 @@ def plan(
     """Return a schedule of `graph` that stays inside `budget`, as cheap as `planner` can make it.
 
     `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
-    found; a function is called with each `Progress`. `hint` is a plan to start from. Raises `BudgetError` if
-    no schedule is found.
+    found; a function is called with each `Progress`. `hint` is a plan to start from. `time_limit` is in seconds of
+    CPU time: a busy machine gives the same plan, later. Raises `BudgetError` if no schedule is found.
     """
     if planner not in PLANNERS:
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
@@ -45,7 +45,7 @@ def plan(
     task = Task(
         numbered=NumberedGraph.of(graph),
         budget=budget_bytes,
-        deadline=began + time_limit - reserve,
+        deadline=cpu_seconds() + time_limit - reserve,
         seed=seed,
         started=began,
         listener=_print_progress if progress is True else progress or None,

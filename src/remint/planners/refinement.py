@@ -25,10 +25,11 @@ from remint.planners.solvers.integer_program import IntegerProgram
 from remint.planners.solvers.solve import solve, solve_by_clauses
 
 MOST_CUTS = 3
-ROUND_SECONDS, FIRST_ROUND_PART, ROUND_PART = 2.0, 0.12, 0.25
+# Rounds get longer. None depends on the time limit: with more time there is more of the same.
+ROUND_NODES, ROUND_SECONDS, ROUND_GROWTH = 200, 2.0, 1.4
 MOST_OPS_IN_FULL = 80
-# When HiGHS leaves that gap on a program of that many groups, CP-SAT gets that part of the time that is left.
-WIDE_GAP, FEW_CUTS, CLAUSES_PART = 0.02, 4, 0.6
+# When HiGHS leaves that gap on a program of that many groups, CP-SAT gets that much of its deterministic time.
+WIDE_GAP, FEW_CUTS, CLAUSES_EFFORT = 0.02, 4, 4.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
     cuts = {0, min(first, n), min(first + 1, n), n}
     inner: set[int] = set()
     best = base
+    growth = 1.0
     while task.left() > 0.05:
         try:
             program = IntegerProgram(numbered, task.budget, tuple(sorted(cuts)), tuple(sorted(inner)), task.deadline)
@@ -65,15 +67,13 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
         solution = solve(
             program,
             relaxed=False,
-            seconds=min(
-                task.left(),
-                max(ROUND_SECONDS, (ROUND_PART if len(cuts) > FEW_CUTS else FIRST_ROUND_PART) * task.left()),
-            ),
+            seconds=min(task.left(), ROUND_SECONDS * growth),
+            nodes=round(ROUND_NODES * growth),
             start=start,
             tolerance=gap * base / 4,
         )
         if not solution.infeasible and solution.cost - solution.bound > WIDE_GAP * base and len(cuts) <= FEW_CUTS:
-            exact = solve_by_clauses(program, seconds=CLAUSES_PART * task.left())
+            exact = solve_by_clauses(program, seconds=task.left(), effort=CLAUSES_EFFORT)
             if exact.infeasible or exact.interrupted or exact.bound > solution.bound:
                 solution = exact
         if solution.interrupted:
@@ -91,6 +91,7 @@ def refine(task: Task, incumbent: Sequence[int] | None, gap: float) -> Iterator[
         yield Refinement(best, decisions, engine.cost, engine.excess)
         if engine.excess <= 0 and engine.cost <= best * (1 + gap):
             return
+        growth *= ROUND_GROWTH
         before = len(cuts) + len(inner)
         _cut(engine, task.budget, n, cuts, inner)
         if len(cuts) + len(inner) == before:

@@ -6,11 +6,11 @@ The searches are limited by their moves, not by the clock: the same question has
 from __future__ import annotations
 
 import math
-import time
 
 from remint.graph import Graph, Plan
 from remint.graph.numbered import NumberedGraph
 from remint.planners.contract import Task
+from remint.planners.cpu_clock import cpu_seconds
 from remint.planners.decisions import sequence_of_decisions
 from remint.planners.local_search import run, start
 from remint.planners.methods.demand import least_peak
@@ -28,7 +28,7 @@ def quick_plan(graph: Graph, budget: int, hint: Plan | None = None, seed: int = 
     """
     if graph.peak_bytes <= budget:
         return Plan.from_sequence(graph, range(len(graph.ops)))
-    task = Task(numbered=NumberedGraph.of(graph), budget=budget, deadline=time.monotonic() + MOST_SECONDS, seed=seed)
+    task = Task(numbered=NumberedGraph.of(graph), budget=budget, deadline=cpu_seconds() + MOST_SECONDS, seed=seed)
     engine = start(task, hint.sequence if hint is not None else None)
     run(task, engine, min(MOST_MOVES, MOVES_PER_OP * len(graph.ops)))
     decisions = engine.best if engine.feasible else engine.least

@@ -1,41 +1,50 @@
 """`auto`: a portfolio. Quick plans first, then local search, then proofs that feed the search, as far as time
 goes.
 
-Search and proof take turns. Search finds good schedules; the refined program (refinement.py) proves how good they
-are, and its solutions, which often break the budget slightly, are where the search starts next. It stops at a
-gap of 0.1%.
+Search and proof take turns. Search finds good schedules. On small graphs the search over sets of values (watching.py)
+finds the cheapest one; on all, the refined program (refinement.py) proves how good schedules are. What they find often
+breaks the budget slightly, and is where the local search starts next. It stops at a gap of 0.1%.
+
+No turn depends on the time limit: with more time there are more turns, after the same ones. So more time gives no
+worse plan, as far as solvers do the same twice.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from remint._core import Search
+from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Planner, Task
 from remint.planners.cut_bound import best_cut
-from remint.planners.decisions import Decision, sequence_of_decisions, staged
+from remint.planners.decisions import Decision, decisions_of_sequence, sequence_of_decisions, staged
 from remint.planners.local_search import START_SECONDS_PER_OP, run, start
 from remint.planners.methods.chain import chain
 from remint.planners.methods.chen import chen_greedy, chen_greedy_ap, chen_sqrt
-from remint.planners.methods.demand import demand
+from remint.planners.methods.demand import SECONDS_FOR_LEAST, demand, least_peak
 from remint.planners.methods.dtr import dtr
 from remint.planners.methods.griewank import griewank, griewank_ap
 from remint.planners.methods.keep_and_drop import drop, keep
-from remint.planners.refinement import refine
+from remint.planners.refinement import Refinement, refine
 from remint.planners.solvers.solve import has_highs
+from remint.planners.watching import Watched, watch
 
 GAP = 1e-3
+# Moves of a turn of the local search.
 ROUND, ROUND_PER_OP = 60_000, 2000
-# Where the clock binds, the first search gets this part of the time, and each later turn that one.
-FIRST_PART, TURN_PART = 0.2, 0.1
+MORE_PER_OP, MOST_MORE = 600, 240_000
+# States of a turn of the search over sets; each turn has more.
+STATES, STATES_GROWTH = 100_000, 1.5
 QUICK: tuple[Planner, ...] = (chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
 LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
 MOST_OPS_FOR_LAST = 3000
 MOST_OPS_FOR_QUICK = 1500
 MOST_OPS_FOR_PROOF = 8000
+
+
+_Turn = Callable[[list[Decision] | None], None]
 
 
 @dataclass
@@ -100,6 +109,10 @@ def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
     best.offer_all((demand, keep))
+    if best.sequence is None:
+        # What is told to be the smallest budget with a known plan must have one.
+        known = least_peak(task, Plan.from_sequence(task.graph, best.least), SECONDS_FOR_LEAST)
+        best.offer(known.sequence)
     bound, dropped = best_cut(task)
     if math.isinf(bound):
         best.proven_infeasible = True
@@ -120,38 +133,69 @@ def _portfolio(task: Task, best: _Best) -> None:
         best.offer_all(LAST)
 
 
-def _turn(task: Task, part: float) -> Task:
-    """The same task with its deadline after a part of the time that was given for all."""
-    given = task.deadline - task.started
-    return replace(task, deadline=min(task.deadline, time.monotonic() + part * given))
-
-
 def _take_turns(task: Task, best: _Best, engine: Search, dropped: list[Decision]) -> None:
     n = len(task.graph.ops)
-    moves = min(ROUND, ROUND_PER_OP * n) + 600 * n
+    moves = min(ROUND, ROUND_PER_OP * n) + min(MORE_PER_OP * n, MOST_MORE)
 
-    def take_turn(part: float) -> None:
-        run(_turn(task, part), engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
+    def take_turn(start: list[Decision] | None = None) -> None:
+        if start is not None:
+            engine.start(start)
+        run(task, engine, moves, target=best.bound * (1 + GAP), bound=best.bound)
         best.offer_from(engine)
 
-    take_turn(FIRST_PART)
+    take_turn()
     if dropped and n <= MOST_OPS_FOR_PROOF and not best.done():
-        engine.start(dropped)
-        take_turn(FIRST_PART)
-    if has_highs() and len(task.graph.ops) <= MOST_OPS_FOR_PROOF and not best.done():
-        known = staged(best.sequence) if best.sequence is not None else None
-        for step in refine(task, known, GAP):
-            if step.infeasible:
-                best.proven_infeasible = step.whatever_order
-                return
-            best.raise_bound(step.bound)
-            if step.decisions and not best.done():
-                if step.excess <= 0:
-                    best.offer(tuple(sequence_of_decisions(task.numbered, step.decisions)))
-                if not best.done():
-                    engine.start(step.decisions)
-                    take_turn(TURN_PART)
-            if best.done():
-                return
+        take_turn(dropped)
+    sets = watch(task, lambda: best.cost / (1 + GAP))
+    programs: Iterator[Refinement] = iter(())
+    if has_highs() and n <= MOST_OPS_FOR_PROOF and not best.done():
+        programs = refine(task, staged(best.sequence) if best.sequence is not None else None, GAP)
+    states, more_sets, more_programs = float(STATES), True, True
+    while (more_sets or more_programs) and task.left() > 0 and not best.done():
+        if more_sets:
+            more_sets = _watch(task, best, sets, states, take_turn)
+            states *= STATES_GROWTH
+        if more_programs and not best.done():
+            more_programs = _prove(task, best, programs, take_turn)
     while task.left() > 0 and not best.done() and engine.moves < 200 * moves:
-        take_turn(1.0)
+        take_turn()
+
+
+def _watch(task: Task, best: _Best, sets: Iterator[Watched], states: float, take_turn: _Turn) -> bool:
+    """Search over sets of values for that many states; return whether there is more to search."""
+    start: list[Decision] | None = None
+    for step in sets:
+        if step.infeasible:
+            best.proven_infeasible = True
+            return False
+        best.raise_bound(step.bound)
+        if step.sequence is not None:
+            # What breaks the budget is no known plan of a larger one: nobody would find it there.
+            if task.numbered.least_memory.peak(step.sequence) <= task.budget:
+                best.offer(step.sequence)
+            start = decisions_of_sequence(task.numbered, staged(step.sequence))
+        states -= step.states
+        if best.done() or task.left() == 0:
+            return False
+        if states <= 0:
+            if start is not None:
+                take_turn(start)
+            return True
+    return False
+
+
+def _prove(task: Task, best: _Best, programs: Iterator[Refinement], take_turn: _Turn) -> bool:
+    """Solve the next program; return whether there may be more."""
+    step = next(programs, None)
+    if step is None:
+        return False
+    if step.infeasible:
+        best.proven_infeasible = step.whatever_order
+        return False
+    best.raise_bound(step.bound)
+    if step.decisions and not best.done():
+        if step.excess <= 0:
+            best.offer(tuple(sequence_of_decisions(task.numbered, step.decisions)))
+        if not best.done():
+            take_turn(step.decisions)
+    return True

@@ -9,11 +9,11 @@ optimum. Made for graphs of up to about 150 ops; `auto` is for the rest.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from remint.graph import Plan
 from remint.planners.contract import Infeasible, Outcome, Task
+from remint.planners.cpu_clock import cpu_seconds
 from remint.planners.local_search import finish, run, start
 from remint.planners.methods.demand import first_schedule
 from remint.planners.solvers.integer_program import IntegerProgram, all_stages
@@ -31,7 +31,7 @@ def checkmate(task: Task) -> Outcome:
         raise Infeasible(f"the program of {n} ops is too large (over {MOST_OPS}): use auto, which refines a small one")
     if n == 0:
         return Outcome((), 0.0)
-    searching = replace(task, deadline=min(task.deadline, time.monotonic() + SEARCH_PART * task.left()))
+    searching = replace(task, deadline=min(task.deadline, cpu_seconds() + SEARCH_PART * task.left()))
     engine = start(searching, first_schedule(searching))
     try:
         run(searching, engine, min(SEARCH_MOVES, SEARCH_MOVES_PER_OP * n))

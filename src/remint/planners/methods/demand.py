@@ -18,7 +18,7 @@ EFFORT = 2000
 PATIENCE = (1.5, 2.0, 1.0, 0.7, 3.0)  # how much less a value is worth the longer it waits
 MOST_OPS_FOR_ALL = 3000
 LEAST_SECONDS = 0.2  # however late it is: without a schedule there is no plan
-STEPS = 12  # of the bisection for the smallest budget
+STEPS, SECONDS_FOR_LEAST = 12, 0.6  # of the bisection for the smallest budget
 
 
 def demand(task: Task) -> Outcome:

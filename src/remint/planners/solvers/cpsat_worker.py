@@ -43,7 +43,9 @@ def _solve(cp_model: Any, request: dict[str, Any]) -> dict[str, Any]:
     model.minimize(sum(c * x for c, x in zip(request["cost"], columns, strict=True)))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solver.parameters.max_time_in_seconds = request["seconds"]
+    # Its process is ended when it has computed for too long.
+    if request["effort"] < math.inf:
+        solver.parameters.max_deterministic_time = request["effort"]
     status = solver.solve(model)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     return {

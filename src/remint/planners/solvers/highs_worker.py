@@ -44,13 +44,16 @@ def _solve(highspy: Any, connection: Connection, request: dict[str, Any]) -> dic
         solution.col_value = request["start"].tolist()
         solver.setSolution(solution)
     told = {"bound": -math.inf, "at": 0.0}
+    end = time.process_time() + request["seconds"]
 
     def improved(event: Any) -> None:
         out = event.data_out
         connection.send(("point", np.array(out.mip_solution), out.mip_primal_bound))
 
     def moved(event: Any) -> None:
-        bound, now = event.data_out.mip_dual_bound, time.monotonic()
+        bound, now = event.data_out.mip_dual_bound, time.process_time()
+        if now > end:
+            event.interrupt()
         if math.isfinite(bound) and bound > told["bound"] and now > told["at"] + EVERY:
             told.update(bound=bound, at=now)
             connection.send(("bound", bound))

@@ -18,13 +18,13 @@ least R is integer by itself.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from remint.graph.numbered import NumberedGraph
+from remint.planners.cpu_clock import cpu_seconds
 from remint.planners.decisions import intervals_of, sequence_of_kept, stages_of
 
 
@@ -36,7 +36,7 @@ class IntegerProgram:
     budget: int
     starts: tuple[int, ...]  # first stage of each group; the last group is the end of the step alone
     inner: tuple[int, ...] = ()  # stages, each a group of its own, whose inside is constrained too
-    deadline: float = math.inf  # when building it is given up, with a TimeoutError
+    deadline: float = math.inf  # in CPU time, when building it is given up, with a TimeoutError
 
     cost: list[float] = field(default_factory=list)
     integer: list[bool] = field(default_factory=list)
@@ -64,7 +64,7 @@ class IntegerProgram:
             self._memory_inside(t)
 
     def _check_time(self) -> None:
-        if time.monotonic() > self.deadline:
+        if cpu_seconds() > self.deadline:
             raise TimeoutError("the program was not built in the time given")
 
     def _column(self, cost: float, integer: bool) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,16 +44,17 @@ def solve(
     tolerance: float = 0.0,
     on_progress: Callable[[float, float], None] | None = None,
     seed: int = 0,
+    nodes: int | None = None,
 ) -> Solution:
     """Solve a program, or its linear relaxation, to within `tolerance`; costs leave out first runs.
 
-    `on_progress` is told the cost of the best point and the bound.
+    `seconds` are of CPU time. `nodes` limits the branching, too. `on_progress` is told the cost of the best point and
+    the bound.
     """
     if not has_highs():
         raise ValueError('this planner needs HiGHS: pip install "remint[plan]"')
     if not program.feasible:
         return Solution(None, math.inf, math.inf, infeasible=True)
-    deadline = time.monotonic() + seconds
     scale = 1.0 / max(max(program.cost, default=1.0), 1e-300)
     request = _request(program, scale, relaxed)
     request["start"] = None if relaxed else start
@@ -64,13 +64,15 @@ def solve(
         "mip_rel_gap": 1e-9,
         "mip_abs_gap": tolerance * scale,
     }
+    if nodes is not None:
+        request["options"]["mip_max_nodes"] = nodes
+    request["seconds"] = seconds
     best: dict[str, Any] = {"point": None, "cost": math.inf, "bound": 0.0}
     worker = Worker.take("highs_worker.py")
     interrupted = False
     try:
-        ready = worker.wait_until_ready(deadline)
-        request["options"]["time_limit"] = max(0.01, deadline - time.monotonic())
-        for message in worker.messages(request, deadline) if ready else ():
+        worker.wait_until_ready()
+        for message in worker.messages(request, seconds):
             if message[0] == "point":
                 best.update(point=message[1], cost=message[2])
             elif message[0] == "bound":
@@ -86,15 +88,15 @@ def solve(
     return Solution(best["point"], best["cost"] / scale, best["bound"] / scale, interrupted=interrupted)
 
 
-def solve_by_clauses(program: IntegerProgram, *, seconds: float) -> Solution:
+def solve_by_clauses(program: IntegerProgram, *, seconds: float, effort: float = math.inf) -> Solution:
     """Solve a program without inner stages by CP-SAT: all its columns are 0 or 1, and few rows count bytes.
 
     Where the budget is so tight that single values decide, the linear relaxation says little, and learning
-    from conflicts more. Costs are rounded down to whole numbers, so that the bound holds.
+    from conflicts more. Costs are rounded down to whole numbers, so that the bound holds. `effort` is CP-SAT's
+    deterministic time, which ends it at the same place every time.
     """
     if program.inner or importlib.util.find_spec("ortools") is None or not program.feasible:
         return Solution(None, math.inf, 0.0)
-    deadline = time.monotonic() + seconds
     unit = max(max(program.cost, default=0.0), 1e-300) / WHOLE
     request = {
         "cost": [math.floor(c / unit) for c in program.cost],
@@ -103,12 +105,13 @@ def solve_by_clauses(program: IntegerProgram, *, seconds: float) -> Solution:
         "coefficient": [int(c) for c in program.coefficient],
         "row_lower": program.row_lower,
         "row_upper": program.row_upper,
+        "seconds": seconds,
+        "effort": effort,
     }
     worker = Worker.take("cpsat_worker.py")
     try:
-        ready = worker.wait_until_ready(deadline)
-        request["seconds"] = max(0.01, deadline - time.monotonic())
-        for _, end in worker.messages(request, deadline) if ready else ():
+        worker.wait_until_ready()
+        for _, end in worker.messages(request, seconds):
             if end["infeasible"]:
                 return Solution(None, math.inf, math.inf, infeasible=True)
             point = None if end["point"] is None else np.array(end["point"], dtype=float)

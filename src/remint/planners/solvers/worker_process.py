@@ -1,7 +1,7 @@
 """Processes that solve programs: kept for the next one, and ended when they do not answer in time.
 
-Solvers look at the clock only between their steps, and one step on a large program can take many times the
-time given. A process can be ended on time, and what it reported until then counts. HiGHS and OR-Tools cannot
+Time is CPU time. Solvers look at the clock only between their steps, and one step on a large program can take many
+times the time given. A process can be ended on time, and what it reported until then counts. HiGHS and OR-Tools cannot
 share one either.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -16,7 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from remint.planners.cpu_clock import charge
+
 GRACE = 0.25  # seconds for a worker to notice that its time is up
+LOOK_EVERY = 0.02  # seconds between two looks at its CPU time
 
 
 class Worker:
@@ -33,6 +37,7 @@ class Worker:
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
+        self.started = time.monotonic()
         self.ready = False
         self.busy = False
 
@@ -46,31 +51,47 @@ class Worker:
                 return worker
         return cls(script)
 
-    def wait_until_ready(self, deadline: float) -> bool:
-        """Wait for the interpreter to start, the first time; return whether it did until the deadline."""
+    def wait_until_ready(self) -> None:
+        """Wait for the interpreter to start, the first time."""
         if not self.ready:
-            if not self.connection.poll(max(0.0, deadline - time.monotonic())):
-                return False
             try:
                 self.connection.recv()
             except EOFError:
                 raise RuntimeError(f"{self.script} did not start: see its messages above") from None
             self.ready = True
-        return True
 
-    def messages(self, request: dict[str, Any], deadline: float) -> Iterator[tuple[Any, ...]]:
-        """Send a request and yield what comes back, until ("end", ...), or some time after the deadline."""
+    def computed(self) -> float:
+        """Seconds of CPU time of the process so far; where the system does not say, seconds since the start."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return time.monotonic() - self.started
+
+    def messages(self, request: dict[str, Any], seconds: float) -> Iterator[tuple[Any, ...]]:
+        """Send a request and yield what comes back, until ("end", ...), or until the process computed too long.
+
+        What it computes is charged to the thread that waits (cpu_clock.py).
+        """
         self.busy = True
+        charged = began = self.computed()
         self.connection.send(request)
-        while self.connection.poll(max(0.0, deadline + GRACE - time.monotonic())):
-            try:
-                message = self.connection.recv()
-            except EOFError:
-                return
-            self.busy = message[0] != "end"
-            yield message
-            if not self.busy:
-                return
+        try:
+            while True:
+                if not self.connection.poll(LOOK_EVERY):
+                    if self.computed() - began > seconds + GRACE:
+                        return
+                    continue
+                try:
+                    message = self.connection.recv()
+                except EOFError:
+                    return
+                self.busy = message[0] != "end"
+                yield message
+                if not self.busy:
+                    return
+        finally:
+            charge(max(0.0, self.computed() - charged))
 
     def give_back(self) -> None:
         """Keep the worker for the next request, or end it if it is still at work."""

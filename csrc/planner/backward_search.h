@@ -1,0 +1,104 @@
+// BackwardSearch: the cheapest schedule of a graph, by best-first search from the end of the step to its
+// beginning.
+//
+// A state is the op that runs for the first time next, and the set of values that must be there when it does.
+// Looking back, the last thing that happened before was the first run of the op before, or another run of an
+// op that makes one of the values. Either leads to an earlier state, in which the op's inputs are wanted and
+// its outputs are not. There is nothing to decide about dropping values: a value is held from a run of its
+// maker to the uses that this run serves. Ops run again in any order and as often as it pays; only first runs
+// are in the graph's order.
+//
+// The search is A* with the bound of window_bound.h. Four things keep it small:
+//  - a state is not looked into if another with fewer values costs no more;
+//  - a first run that frees as much as it asks for, looking back, is taken at once: whatever else happens in
+//  its stage
+//    can as well happen before it;
+//  - an op that can as well run before the first run as after it, runs before;
+//  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs
+//  less than a
+//    bound, and the way from the end to a state costs so much, then the way on from there costs the rest (as
+//    in Adaptive A*, Koenig and Likhachev, 2005).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "planner/watched_problem.h"
+#include "planner/window_bound.h"
+
+namespace remint {
+
+class BackwardSearch {
+ public:
+  // Only `watched` values have bytes: see watched_problem.h. `easier` is a search for the same ops with no
+  // smaller budget and a beginning of the same list of values; what it has learned is used.
+  BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched,
+                 std::shared_ptr<BackwardSearch> easier = nullptr);
+  BackwardSearch(const BackwardSearch&) = delete;
+  BackwardSearch& operator=(const BackwardSearch&) = delete;
+
+  // Looks into that many states more, or until the cheapest schedule is found. Rematerializations that cost
+  // `limit` or more are of no interest.
+  void run(std::int64_t states, double limit);
+
+  bool ended() const { return ended_; }  // with a schedule, or because there is none below the limit
+  bool found() const { return goal_ >= 0; }
+  bool full() const { return states_.size() >= kMostStates; }  // nothing more fits into memory
+  // What rematerializations cost at least: of all schedules, or infinite if there is none.
+  double bound() const { return bound_; }
+  std::int64_t looked_into() const { return looked_into_; }
+  std::int64_t states() const { return static_cast<std::int64_t>(states_.size()); }
+  std::vector<int> sequence() const;  // of the cheapest schedule
+
+ private:
+  static constexpr std::size_t kMostStates = 3'000'000;  // about 100 bytes each
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  struct State {
+    ValueSet wanted;
+    double cost;  // of the rematerializations from here to the end
+    double left;  // at least this is still to come
+    int parent;
+    std::int16_t frontier;  // the op whose first run is next
+    std::int16_t op;        // that runs between this state and its parent
+    bool measured;          // `left` is the bound of this state, not only what follows from its parent's
+  };
+  struct Entry {
+    double total;
+    double cost;
+    int frontier;
+    int state;
+    bool operator<(const Entry& other) const {
+      if (total != other.total) return total > other.total;
+      if (frontier != other.frontier) return frontier > other.frontier;
+      return state < other.state;
+    }
+  };
+
+  bool fits(const ValueSet& wanted, int op) const;
+  void enter(const State& state, double limit);
+  void look_into(int at, double limit);
+  bool dominated(const State& state) const;
+  bool can_wait(const State& state) const;
+  int find(const ValueSet& wanted, int frontier) const;
+  double learned(const ValueSet& wanted, int frontier) const;
+  void grow_table();
+  void queue(int at);
+
+  WatchedProblem problem_;
+  WindowBound window_bound_;
+  std::shared_ptr<BackwardSearch> easier_;
+  ValueSet easier_values_;  // those that it watches
+  std::vector<State> states_;
+  std::vector<int> table_;  // open addressing: 1 + the number of a state, or 0
+  std::vector<Entry> heap_;
+  double bound_ = 0;
+  double cut_off_ = kInfinity;  // the least total of what was left out because of the limit
+  std::int64_t looked_into_ = 0;
+  int goal_ = -1;
+  bool ended_ = false;
+};
+
+}  // namespace remint

@@ -1,0 +1,66 @@
+// WindowBound: what holding a set of values when an op begins must have cost in rematerializations; a lower
+// bound.
+//
+// Cut the time before op f at the first run of an op t. What is wanted between t and f (the inputs of the ops
+// in between, and the set) was kept at t, where memory is short, or its maker ran again after t: a minimum
+// cut at a price per byte, as in minimum_cut.h. What happened before t costs at least what the same argument
+// says of the ops before t. These are different runs, so that the bounds of windows that follow each other
+// add up.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/watched_problem.h"
+
+namespace remint {
+
+class WindowBound {
+ public:
+  explicit WindowBound(const WatchedProblem& problem);
+
+  // The least that rematerializations before op `frontier` cost if `held` is there when it begins; infinite
+  // if it cannot be there.
+  double operator()(const ValueSet& held, int frontier);
+  // The same for nothing held, prepared ahead.
+  double of_prefix(int frontier) const { return prefix_[frontier]; }
+
+ private:
+  struct Stage {
+    int op;
+    ValueSet held;    // the inputs and outputs of the op
+    ValueSet before;  // values that were made before
+    double room;      // for all others
+  };
+  struct Window {
+    int stage = -1;  // index into stages_; -1: there is none
+    double price = 0;
+  };
+  struct Edge {
+    int to;
+    std::int64_t room;
+  };
+
+  void choose_stages();
+  void build_network();
+  double cut(const ValueSet& wanted, const Stage& stage, double price);
+  double best_price(const ValueSet& wanted, const Stage& stage, double* price);
+  bool layer();
+  std::int64_t push(int node, std::int64_t most);
+
+  const WatchedProblem& problem_;
+  double scale_ = 1;  // of costs to whole numbers, so that the flow ends
+  std::vector<Stage> stages_;
+  std::vector<double> prefix_;
+  std::vector<Window> window_;                 // per frontier
+  std::vector<std::vector<ValueSet>> wanted_;  // per stage and frontier: inputs of the ops in between
+  // Nodes: ops, values, source, sink. The edges of a node are those in `edges_of_`; edge e and e ^ 1 are
+  // opposite.
+  std::vector<std::vector<int>> edges_of_;
+  std::vector<Edge> edges_;
+  std::vector<int> demand_edge_, keep_edge_, run_edge_;
+  std::vector<std::int64_t> run_cost_;
+  std::vector<int> layer_, next_, queue_;
+};
+
+}  // namespace remint
