@@ -1,4 +1,7 @@
-"""Every example of every `--help` runs, in one folder, in the order of the commands."""
+"""Every example of every `--help` runs.
+
+Those of one command run in order, in a folder with the files that they read.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ import argparse
 import torch
 
 def step():
-    return torch.nn.Linear(8, 8), (torch.randn(4, 8),), {}, torch.sum
+    layers = [part for _ in range(8) for part in (torch.nn.Linear(8, 8), torch.nn.Tanh())]
+    return torch.nn.Sequential(*layers), (torch.randn(512, 8),), {}, torch.sum
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -29,9 +33,8 @@ if __name__ == "__main__":
     parser.add_argument("--model")
     options = parser.parse_args()
     model, (x,), _, _ = step()
-    model(x.repeat(options.batch_size * options.width, 1)).sum().backward()
+    model(x.repeat(options.batch_size, 1)).sum().backward()
 """
-# The order in which each finds the files that it reads.
 COMMANDS = ("", "run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor", "build")
 
 
@@ -46,12 +49,12 @@ def examples(command: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]
     return found
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     pytest.importorskip("torch")
     from remint import Graph, Plan, generators, plan, simulate, sweep
 
-    folder = tmp_path_factory.mktemp("examples")
+    folder = tmp_path
     (folder / "train.py").write_text(SCRIPT)
     (folder / "package").mkdir()
     (folder / "package" / "train.py").write_text(SCRIPT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 from remint import Graph, generators, plan, simulate, sweep
+from remint.units import format_bytes
 
 
 def texts(html: str) -> list[str]:
@@ -41,3 +42,15 @@ def test_a_sweep_is_a_table_of_slowdowns() -> None:
     assert shown[1:5] == ["trace", "policy", "80%", "5%"]
     assert shown[5:7] == ["<step>", "lru"]
     assert "oom" in shown
+
+
+def test_with_blocks_a_run_knows_what_it_would_have_taken() -> None:
+    trace = generators.unet(3)
+    free = simulate(trace, budget="200%", policy="coop", memory="arena", blocks=True)
+    run = simulate(trace, budget="60%", policy="coop", memory="arena", blocks=True)
+    assert free.wanted_bytes == free.peak_bytes
+    assert run.wanted_bytes is not None
+    assert run.budget_bytes < run.wanted_bytes <= free.peak_bytes
+    sentence = texts(run._repr_html_())[0]
+    assert sentence.startswith(f"Fitted {format_bytes(run.wanted_bytes)} into {format_bytes(run.budget_bytes)}; ")
+    assert simulate(trace, budget="60%").wanted_bytes is None

@@ -99,7 +99,7 @@ def run_command(options: argparse.Namespace) -> int:
         ended = run_script(options)
         run._failed(ended.error)
         summary, engine, result = run.summary(), str(run), run.finished()
-    fitted = verdict(summary)
+    fitted = verdict(summary, wanted_bytes=result.wanted_bytes)
     if ended.code:
         fitted = fitted.replace("Fitted", "Until then it fitted", 1)
     for line in (str(ended), fitted, misplaced_options(options, _OPTIONS) if ended.code == 2 else ""):

@@ -124,6 +124,14 @@ class Run:
             return 1.0
         return 1 + self.rematerialized_seconds / self.computed_seconds
 
+    @property
+    def wanted_bytes(self) -> int | None:
+        """The most bytes that it would have had at once without a budget, if the run has a log of blocks, else None."""
+        if self.blocks is None or len(self.blocks) == 0:
+            return None
+        line = self.blocks.memory()
+        return int((line.resident + line.evicted).max())
+
     def by_op(self) -> list[Rematerialized]:
         """Return which operators were rematerialized, the most expensive first, by line and module where known.
 
@@ -217,7 +225,7 @@ class Run:
             ("recomputed most", f"{row.times:,}× {row.name}, {format_seconds(row.seconds)} {row.source}")
             for row in most
         ]
-        return as_html(verdict(self.summary()), [], rows)
+        return as_html(verdict(self.summary(), wanted_bytes=self.wanted_bytes), [], rows)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Run):

@@ -8,13 +8,17 @@ from typing import Any
 from remint.units import format_bytes
 
 
-def verdict(figures: Mapping[str, Any]) -> str:
+def verdict(figures: Mapping[str, Any], *, wanted_bytes: int | None = None) -> str:
     """Return one sentence about the figures of a run, as its `summary()` returns them.
+
+    `wanted_bytes` is what it would have taken without a budget, if that is known.
 
     >>> figures = {"status": "ok", "budget_bytes": 30 << 20, "peak_bytes": 29 << 20, "num_rematerializations": 12}
     >>> times = {"computed_seconds": 2.0, "rematerialized_seconds": 0.2, "search_seconds": 0.1}
-    >>> verdict(figures | times | {"num_ops": 100})
+    >>> verdict(figures | times)
     'Fitted into 30.0 MiB (peak 29.0 MiB); 15% slower: 12 ops ran again.'
+    >>> verdict(figures | times, wanted_bytes=50 << 20)
+    'Fitted 50.0 MiB into 30.0 MiB; 15% slower: 12 ops ran again.'
     >>> verdict(figures | times | {"num_rematerializations": 0})
     'Fitted into 30.0 MiB without recomputing anything (peak 29.0 MiB).'
     """
@@ -27,6 +31,8 @@ def verdict(figures: Mapping[str, Any]) -> str:
     if again == 0:
         return f"Fitted into {budget} without recomputing anything (peak {peak})."
     ran = "1 op ran again" if again == 1 else f"{again:,} ops ran again"
+    if wanted_bytes is not None and wanted_bytes > figures["budget_bytes"]:
+        return f"Fitted {format_bytes(wanted_bytes)} into {budget}; {slower(figures)}: {ran}."
     return f"Fitted into {budget} (peak {peak}); {slower(figures)}: {ran}."
 
 
