@@ -19,7 +19,8 @@ inline Deallocation deallocation_named(const std::string& name) {
   if (name == "lazy") return Deallocation::kLazy;
   if (name == "eager") return Deallocation::kEager;
   if (name == "banish") return Deallocation::kBanish;
-  throw std::invalid_argument("deallocation is one of 'ignore', 'lazy', 'eager', 'banish', not '" + name + "'");
+  throw std::invalid_argument("deallocation is one of 'ignore', 'lazy', 'eager', 'banish', not '" + name +
+                              "'");
 }
 
 // What is not given has its default. A name that is none of the options' is a TypeError.
