@@ -2,6 +2,9 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/headeronly/version.h>
 
+#include <chrono>
+#include <thread>
+
 #include "testing/accelerator/allocator.h"
 #include "testing/accelerator/device.h"
 #include "testing/accelerator/generator.h"
@@ -47,6 +50,21 @@ PYBIND11_MODULE(_accelerator, module) {
   module.def("set_seed", &DeviceStream::set_seed, py::arg("seed"));
   module.def("set_poison", [](bool on) { TestAllocator::get().set_poison(on); }, py::arg("on"));
   module.def("counts", &counts_as_dict);
+  module.def(
+      "sleep",
+      [](int microseconds) {
+        current_stream(current_device()).push(0, [microseconds] {
+          std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+        });
+      },
+      py::arg("microseconds"));
+  module.def(
+      "copy_bytes",
+      [](std::uintptr_t to, std::uintptr_t from, std::size_t nbytes) {
+        TestAllocator::get().copy_data(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
+                                       nbytes);
+      },
+      py::arg("to"), py::arg("source"), py::arg("nbytes"));
   module.def(
       "default_generator",
       [](int device) { return default_generator(static_cast<c10::DeviceIndex>(device)); }, py::arg("device"));

@@ -30,8 +30,8 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 
 class PySession {
  public:
-  PySession(Bytes budget, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
-            bool source_lines, bool learn, const py::kwargs& engine) {
+  PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool timeline, bool events,
+            bool blocks, bool record, bool source_lines, bool learn, const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
     options.engine = engine_options(engine);
@@ -44,7 +44,7 @@ class PySession {
     options.source_lines = source_lines;
     options.learn = learn;
     patch_legacy_types();
-    session_ = Session::open(options, cpu_backend());
+    session_ = Session::open(options, backend_for(c10::Device(device)));
   }
 
   void enter() {
@@ -206,9 +206,11 @@ class PySession {
 
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, bool, const py::kwargs&>(),
-           py::kw_only(), py::arg("budget"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
-           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("learn"))
+      .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool,
+                    const py::kwargs&>(),
+           py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
+           py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
+           py::arg("source_lines"), py::arg("learn"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> from remint.testing import accelerator
->>> name = accelerator.load(devices=2, delay_us=50)
+>>> name = accelerator.load()
 >>> x = torch.randn(4, 4).to(name)
 >>> (x @ x).device
 device(type='remint_test', index=0)
@@ -82,6 +82,24 @@ def counts() -> dict[str, int]:
     """
     found: dict[str, int] = _native().counts()
     return found
+
+
+def copy_bytes(to: int, source: int, nbytes: int) -> None:
+    """Copy between two addresses on the current stream, without an op: as a kernel of another library does.
+
+    >>> import torch
+    >>> name = load()
+    >>> x, y = torch.arange(3.0, device=name), torch.zeros(3, device=name)
+    >>> copy_bytes(y.data_ptr(), x.data_ptr(), x.nbytes)
+    >>> y.tolist()
+    [0.0, 1.0, 2.0]
+    """
+    _native().copy_bytes(to, source, nbytes)
+
+
+def sleep(microseconds: int) -> None:
+    """Keep the current stream busy for a while. The host does not wait."""
+    _native().sleep(microseconds)
 
 
 _opened: list[tuple[int, int]] = []
