@@ -38,9 +38,11 @@ demo: setup
 quick: setup
 	$(PYTEST) $(PARALLEL) --hypothesis-profile quick -m "(core or runtime or threads or smoke) and not slow" tests
 
-# Everything. The tests of one file stay together: they share what they measured.
+# Everything. The tests of one file stay together: they share what they measured. Those on the test device have processes
+# of their own: a process that has loaded it has an accelerator from then on.
 test: setup
 	$(PYTEST) $(PARALLEL) --dist loadfile
+	$(PYTEST) $(PARALLEL) --dist loadfile --accelerator
 
 # Every model at every budget, with both policies and both optimizers; every sample of PyTorch's operator database.
 test-everything: setup

@@ -23,13 +23,21 @@ TORCH_FREE = {"architecture", "cli", "engine", "graph", "planners", "results", "
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--everything", action="store_true", help="every model, policy, budget, sample: an hour")
+    parser.addoption("--accelerator", action="store_true", help="the tests on the test device, and only those")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         folder = Path(item.path).relative_to(item.config.rootpath).parts[:-1]
         if folder[:1] == ("tests",) and (len(folder) == 1 or folder[1] in TORCH_FREE):
             item.add_marker("smoke")
+        if folder == ("src", "remint", "testing"):
+            item.add_marker("accelerator")
+    # A process that has loaded the test device has an accelerator from then on: other tests never see it.
+    chosen = config.getoption("accelerator")
+    other = [item for item in items if bool(item.get_closest_marker("accelerator")) != chosen]
+    config.hook.pytest_deselected(items=other)
+    items[:] = [item for item in items if item not in set(other)]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -63,6 +63,7 @@ class Session:
         self,
         *,
         budget: int,
+        device: str,
         chaos: bool,
         spill: bool,
         timeline: bool,

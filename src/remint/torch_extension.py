@@ -25,10 +25,13 @@ from remint.engine_options import EngineOptions
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import torch
+
     from remint import _torch
 
 # A session that only allocates: nothing is evicted by choice, recorded or checked.
 _PLAIN_SESSION: dict[str, Any] = {
+    "device": "cpu",
     **EngineOptions(policy="lru").keywords(),
     "chaos": False,
     "spill": False,
@@ -103,3 +106,14 @@ def new_session(budget: int, **options: Any) -> _torch.Session:
     """Return a session of `budget` bytes that is not entered yet; `options` change those of a plain session."""
     session: _torch.Session = load().Session(budget=budget, **{**_PLAIN_SESSION, **options})
     return session
+
+
+def device_name(device: str | torch.device | None) -> str:
+    """Return the device that a budget is of: the given one, or the accelerator if remint has budgets for it."""
+    import torch
+
+    if device is not None:
+        return str(torch.device(device))
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    ours = accelerator is not None and accelerator.type == torch._C._get_privateuse1_backend_name()
+    return str(accelerator) if ours else "cpu"

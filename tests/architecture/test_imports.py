@@ -19,7 +19,13 @@ COMMAND_LINE = names_in(GRAPH, "remint.cli")
 INTEGRATIONS = names_in(GRAPH, "remint.integrations")
 TORCH = names_in(GRAPH, "torch")
 TORCH_SIDE = INTEGRATIONS | names_in(
-    GRAPH, "remint.torch_extension", "remint._torch", "remint.capture", "remint.runtime", "remint.compiled"
+    GRAPH,
+    "remint.torch_extension",
+    "remint._torch",
+    "remint.capture",
+    "remint.runtime",
+    "remint.compiled",
+    "remint.testing",
 )
 
 # Lowest first. When a module is imported, it imports only from its own layer and from layers before it.
@@ -36,6 +42,7 @@ LAYERS = [
     {"capture"},
     {"runtime", "compiled"},
     {"integrations"},
+    {"testing"},
     {"cli"},
 ]
 

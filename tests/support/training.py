@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +41,16 @@ def optimizer_for(name: str, model: nn.Module) -> torch.optim.Optimizer:
     raise ValueError(name)
 
 
-def train(case: Callable[[], Case], *, optimizer: str = "adam", steps: int = 3, **options: object) -> Outcome:
-    """Train for a few steps, in a budget if options for one are given."""
+def train(
+    case: Callable[[], Case], *, optimizer: str = "adam", steps: int = 3, device: str = "cpu", **options: object
+) -> Outcome:
+    """Train for a few steps, in a budget if options for one are given. The outcome is on the CPU."""
+    with torch.device(device) if device != "cpu" else contextlib.nullcontext():
+        outcome = _train(case, optimizer, steps, options and {"device": device} | options)
+    return Outcome([loss.cpu() for loss in outcome.losses], {k: v.cpu() for k, v in outcome.state.items()}, outcome.run)
+
+
+def _train(case: Callable[[], Case], optimizer: str, steps: int, options: dict[str, object]) -> Outcome:
     torch.manual_seed(0)
     model, loss_of = case()
     steppable = optimizer_for(optimizer, model)

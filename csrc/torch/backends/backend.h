@@ -5,12 +5,15 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
 
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/types.h"
+#include "torch/backends/kernel_timer.h"
+#include "torch/backends/stream_order.h"
 
 namespace remint {
 
@@ -28,9 +31,17 @@ class ArenaMemory {
   Bytes nbytes() const { return nbytes_; }
   // Nobody needs the content of this range any more: its pages may go back to the system.
   virtual void discard(Bytes /*offset*/, Bytes /*nbytes*/) {}
+  // Nothing of it is used any more.
+  virtual void release() {}
+  // Work of `stream` uses it: it is not to be freed before that is done.
+  virtual void used_by(const c10::Stream& /*stream*/) {}
 
  protected:
   ArenaMemory(char* base, Bytes nbytes) : base_(base), nbytes_(nbytes) {}
+  void forget() {
+    base_ = nullptr;
+    nbytes_ = 0;
+  }
 
  private:
   char* base_;
@@ -39,10 +50,12 @@ class ArenaMemory {
 
 // How the device's allocator asks for memory from a budget.
 struct AllocatorHook {
-  // Memory from the budget that this thread is in; nothing if it is in none.
-  std::optional<c10::DataPtr> (*allocate)(std::size_t nbytes);
+  // Memory from the budget that this thread is in; nothing if it is in none of this device.
+  std::optional<c10::DataPtr> (*allocate)(c10::Device device, std::size_t nbytes);
   // Frees memory of a budget, open or ended. False: it is not of one.
   bool (*free)(void* address);
+  // The program says that `stream` uses memory of a budget. False: it is not of one.
+  bool (*record_stream)(void* address, const c10::Stream& stream);
 };
 
 class Backend {
@@ -72,15 +85,28 @@ class Backend {
   virtual std::unique_ptr<RandomState> save_random(const at::Generator& generator) const = 0;
   virtual void restore_random(const RandomState& state, at::Generator& generator) const = 0;
 
-  // The time by which the cost of kernels is measured.
+  // The time of the host; also that by which the cost of kernels is measured, unless they have a timer.
   virtual Nanoseconds now() const = 0;
+
+  // Whether memory that an arena discards can be used by others while the arena is there.
+  virtual bool gives_pages_back() const { return true; }
+  // For devices whose kernels run after their calls have returned. Null on others.
+  virtual std::unique_ptr<StreamOrder> new_stream_order() const { return nullptr; }
+  virtual std::unique_ptr<KernelTimer> new_kernel_timer() const { return nullptr; }
+  // Work of the current stream uses memory of the ordinary allocator.
+  virtual void keep_for_stream(const c10::DataPtr& /*memory*/) const {}
 
   // Whether `tensor` can be taken apart and put together again: dense, strided, on this device.
   bool is_plain(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     const c10::DispatchKeySet keys = impl->key_set();
     return keys.has_all(plain_) && !keys.has_any(never_plain_) && impl->has_storage() &&
-           !impl->has_symbolic_sizes_strides();
+           !impl->has_symbolic_sizes_strides() && (!device_.has_index() || impl->device() == device_);
+  }
+  // Whether `tensor` is on this device.
+  bool is_here(const at::Tensor& tensor) const {
+    const c10::Device device = tensor.device();
+    return device.type() == device_.type() && (!device_.has_index() || device == device_);
   }
 
  protected:
@@ -96,5 +122,7 @@ class Backend {
 
 // The CPU.
 Backend& cpu_backend();
+// The backend of a device; of the current one, if it has no index. A ValueError if there is none.
+Backend& backend_for(c10::Device device);
 
 }  // namespace remint

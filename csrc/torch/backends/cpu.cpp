@@ -59,6 +59,7 @@ class CpuArenaMemory final : public ArenaMemory {
   }
 };
 
+const c10::Device kDevice(c10::DeviceType::CPU);
 c10::Allocator* ordinary = nullptr;
 AllocatorHook hook;
 
@@ -69,7 +70,7 @@ void free_any(void* address) {
 class BudgetAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t nbytes) override {
-    if (std::optional<c10::DataPtr> memory = hook.allocate(nbytes)) return *std::move(memory);
+    if (std::optional<c10::DataPtr> memory = hook.allocate(kDevice, nbytes)) return *std::move(memory);
     return ordinary->allocate(nbytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
@@ -80,8 +81,7 @@ class BudgetAllocator final : public c10::Allocator {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend()
-      : Backend(c10::Device(c10::DeviceType::CPU), c10::DispatchKey::CPU, c10::DispatchKey::MkldnnCPU) {}
+  CpuBackend() : Backend(kDevice, c10::DispatchKey::CPU, c10::DispatchKey::MkldnnCPU) {}
 
   const std::vector<c10::DispatchKey>& other_layouts() const override {
     static const std::vector<c10::DispatchKey> keys = {
@@ -95,6 +95,7 @@ class CpuBackend final : public Backend {
   }
 
   void install_allocator(const AllocatorHook& of_budgets) override {
+    if (ordinary != nullptr) return;
     ordinary = c10::GetAllocator(c10::DeviceType::CPU);
     hook = of_budgets;
     c10::SetAllocator(c10::DeviceType::CPU, new BudgetAllocator(), /*priority=*/1);

@@ -30,8 +30,9 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 
 class PySession {
  public:
-  PySession(Bytes budget, bool chaos, bool spill, bool timeline, bool events, bool blocks, bool record,
-            bool source_lines, bool learn, double max_slowdown, const py::kwargs& engine) {
+  PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool timeline, bool events,
+            bool blocks, bool record, bool source_lines, bool learn, double max_slowdown,
+            const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
     options.engine = engine_options(engine);
@@ -45,7 +46,7 @@ class PySession {
     options.learn = learn;
     options.max_slowdown = max_slowdown;
     patch_legacy_types();
-    session_ = Session::open(options, cpu_backend());
+    session_ = Session::open(options, backend_for(c10::Device(device)));
   }
 
   void enter() {
@@ -211,10 +212,11 @@ class PySession {
 
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, bool, bool, bool, bool, bool, bool, bool, bool, double, const py::kwargs&>(),
-           py::kw_only(), py::arg("budget"), py::arg("chaos"), py::arg("spill"), py::arg("timeline"),
-           py::arg("events"), py::arg("blocks"), py::arg("record"), py::arg("source_lines"), py::arg("learn"),
-           py::arg("max_slowdown"))
+      .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, double,
+                    const py::kwargs&>(),
+           py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
+           py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
+           py::arg("source_lines"), py::arg("learn"), py::arg("max_slowdown"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

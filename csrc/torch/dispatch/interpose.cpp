@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -195,12 +196,12 @@ void wrap_kernels(const Backend& backend, const c10::OperatorHandle& op) {
 }
 
 // Ops can be registered at any time. Their kernels come after their names, so it is the next budget that
-// looks.
-std::atomic<bool> any_new{true};
+// looks. How many came so far:
+std::atomic<std::uint64_t> num_new{1};
 
 class Listener final : public c10::OpRegistrationListener {
  public:
-  void onOperatorRegistered(const c10::OperatorHandle&) override { any_new = true; }
+  void onOperatorRegistered(const c10::OperatorHandle&) override { ++num_new; }
   void onOperatorDeregistered(const c10::OperatorHandle& op) override { operator_gone(op); }
 };
 
@@ -209,16 +210,25 @@ class Silence final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-std::optional<c10::DataPtr> allocate_in_budget(std::size_t nbytes) {
+std::optional<c10::DataPtr> allocate_in_budget(c10::Device device, std::size_t nbytes) {
   Session* session = current_session();
-  if (session == nullptr) return std::nullopt;
+  if (session == nullptr || session->device() != device) return std::nullopt;
   return session->allocate(nbytes);
 }
 
+bool record_stream_in_budget(void* address, const c10::Stream& stream) {
+  if (std::shared_ptr<Session> session = Regions::session_of(address)) {
+    session->record_stream(address, stream);
+    return true;
+  }
+  return Regions::record_stream(address, stream);
+}
+
 void interpose_new_operators(const Backend& backend) {
-  static std::mutex mutex;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!any_new.exchange(false)) return;
+  static auto* seen = new std::map<c10::DispatchKey, std::uint64_t>();
+  std::uint64_t& last = (*seen)[backend.dispatch_key()];
+  if (last == num_new) return;
+  last = num_new;
   // Taking the place of a kernel is meant; PyTorch would warn.
   Silence silence;
   c10::WarningUtils::WarningHandlerGuard silent(&silence);
@@ -234,14 +244,16 @@ void interpose_new_operators(const Backend& backend) {
 }  // namespace
 
 void install(Backend& backend) {
-  static std::once_flag once;
-  std::call_once(once, [&] {
-    backend.install_allocator({&allocate_in_budget, &free_in_arena});
+  static std::mutex mutex;
+  static bool first = true;
+  const std::lock_guard<std::mutex> lock(mutex);
+  backend.install_allocator({&allocate_in_budget, &free_in_arena, &record_stream_in_budget});
+  if (std::exchange(first, false)) {
     handles().push_back(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
     handles().push_back(c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&boxed>(), "remint"));
     watch_forks();
-  });
+  }
   interpose_new_operators(backend);
 }
 

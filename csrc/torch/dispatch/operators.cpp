@@ -179,6 +179,8 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
     } else if (collective && collective_writes(schema, argument)) {
       write = Write::kInPlace;
     }
+    // Says who uses the tensor, and writes nothing.
+    if (name == "aten::record_stream") write = Write::kNo;
     writes_any = writes_any || write != Write::kNo;
     writes.push_back(write);
     tensors = tensors || has_tensors(argument);

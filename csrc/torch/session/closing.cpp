@@ -48,6 +48,27 @@ void materialize_all(SessionState& state) {
   }
 }
 
+namespace {
+
+// Gives a tensor memory of its own, so that it does not keep the whole arena. False if there is no memory for
+// that.
+bool copy_out(SessionState& state, OwnedStorage* owned, c10::StorageImpl& storage) {
+  const std::size_t nbytes = storage.nbytes();
+  const void* address = storage._mutable_data_ptr_no_checks().get();
+  try {
+    c10::DataPtr memory = state.backend.ordinary_allocator()->allocate(nbytes);
+    if (state.order != nullptr) state.order->before_read(address, nbytes);
+    state.backend.copy(memory.get(), address, nbytes);
+    state.owned->disown(owned, storage, std::move(memory));
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  }
+  delete owned;
+  return true;
+}
+
+}  // namespace
+
 // The program's tensors have ordinary DataPtrs from now on, on memory that survives the session.
 void end_ownership(SessionState& state) {
   std::unordered_map<Bytes, Bytes> survivors;
@@ -56,6 +77,10 @@ void end_ownership(SessionState& state) {
     if (owned == nullptr || !state.engine->defined(owned->value)) continue;
     const c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
     if (!storage || state.owned->find(storage.get()) != owned) continue;
+    if (!state.backend.gives_pages_back() && !state.storage_of(owned->value).fixed &&
+        copy_out(state, owned, *storage)) {
+      continue;
+    }
     void* address = storage->_mutable_data_ptr_no_checks().get();
     survivors[state.region->offset(address)] = state.storage_of(owned->value).nbytes;
     state.owned->disown(owned, *storage,

@@ -92,6 +92,19 @@ void OpCall::describe(OpDescription& description) {
 void OpCall::ready(OpDescription& description) {
   arguments_.locked();
   write_recipe(description);
+  if (state_.order != nullptr) order_arguments();
+}
+
+// The current stream waits for what a budget did with the arguments on others.
+void OpCall::order_arguments() {
+  for (const Arguments::Touched& touched : arguments_.touched()) {
+    const void* address = touched.storage->_mutable_data_ptr_no_checks().get();
+    if (touched.write == Write::kNo) {
+      state_.order->before_read(address, touched.storage->nbytes());
+    } else {
+      state_.order->before_write(address, touched.storage->nbytes());
+    }
+  }
 }
 
 // Runs the kernel. The driver tries it again after it has freed up memory, if nothing was written yet.
@@ -105,6 +118,9 @@ void OpCall::run(bool last_try) {
     explicit InKernelNow(SessionState& state) : state(state) { state.in_kernel = true; }
     ~InKernelNow() { state.in_kernel = false; }
   } in_kernel(state_);
+  const bool timed = state_.timer != nullptr && estimate_->count < KernelTimer::kCalls;
+  const std::uint64_t num_searches = state_.engine->statistics().num_searches;
+  if (timed) state_.timer->start();
   started_ = state_.backend.now();
   if (op_->may_retry) {
     (*call_)(stack_);
@@ -115,6 +131,11 @@ void OpCall::run(bool last_try) {
     (*call_)(stack_);
   }
   ended_ = state_.backend.now();
+  if (timed) {
+    // Memory that was freed up meanwhile may have been moved on the same stream.
+    if (state_.engine->statistics().num_searches != num_searches) state_.timer->give_up();
+    state_.timer->stop([estimate = estimate_](Nanoseconds cost) { CostEstimates::update(*estimate, cost); });
+  }
   searching_ = state_.engine->statistics().searching - searching;
 }
 
@@ -249,7 +270,8 @@ void OpCall::find_fresh() {
       const std::uint32_t index = returned++;
       if (!tensor.defined()) return;
       if (!state_.backend.is_plain(tensor)) {
-        opaque_ = true;
+        // A copy on another device looks at nothing of ours.
+        opaque_ = opaque_ || state_.backend.is_here(tensor);
         return;
       }
       c10::StorageImpl* storage = storage_of(tensor);
@@ -312,9 +334,26 @@ Nanoseconds OpCall::cost_of_call() {
     state_.given_costs.advance();
     return given->cost;
   }
+  if (state_.timer != nullptr) return cost_on_stream();
   const Nanoseconds measured = std::max<Nanoseconds>(ended_ - started_ - searching_, 1);
   // Where a trace is recorded, all measurements together make a better estimate afterwards.
   return state_.options.record ? measured : CostEstimates::update(*estimate_, measured);
+}
+
+// The kernel may not have begun. A number or a truth value among the results is one that the host waited for.
+Nanoseconds OpCall::cost_on_stream() {
+  const bool waited = stack_->size() > first_ && !arguments_.touched().empty() &&
+                      ((*stack_)[first_].isScalar() || (*stack_)[first_].isBool());
+  if (waited) state_.timer->read();
+  if (estimate_->count == 0) {
+    Bytes touched_bytes = 0;
+    for (const Arguments::Touched& touched : arguments_.touched()) {
+      touched_bytes += static_cast<Bytes>(touched.storage->nbytes());
+    }
+    for (const Fresh& fresh : fresh_) touched_bytes += static_cast<Bytes>(fresh.storage->nbytes());
+    estimate_->cost = KernelTimer::guess(touched_bytes);
+  }
+  return estimate_->cost;
 }
 
 // What the kernel allocated and did not free, and is no output, stays until someone frees it.

@@ -62,6 +62,8 @@ class OpCall final : private ProgramOp {
   void adopt_outputs();
   void adopt_written();
   Nanoseconds cost_of_call();
+  Nanoseconds cost_on_stream();
+  void order_arguments();
   bool writes_value(const Arguments::Touched& touched) const;
 
   static constexpr std::uint64_t kNoRecipe = ~std::uint64_t{0};

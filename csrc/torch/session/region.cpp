@@ -37,6 +37,7 @@ Entry* find(const void* address) {
 }
 
 void erase(Entry* entry) {
+  entry->region->release();
   *entry = std::move(entries().back());
   entries().pop_back();
   num_entries = entries().size();
@@ -104,6 +105,14 @@ bool Regions::after_fork(bool in_child) {
 
 std::size_t Regions::num_open_sessions() {
   return num_open;
+}
+
+bool Regions::record_stream(void* address, const c10::Stream& stream) {
+  if (num_entries == 0) return false;
+  std::lock_guard<std::mutex> lock(entries_mutex());
+  Entry* entry = find(address);
+  if (entry != nullptr) entry->region->used_by(stream);
+  return entry != nullptr;
 }
 
 bool Regions::free_survivor(void* address) {

@@ -27,6 +27,8 @@ class Region {
   }
   Bytes offset(const void* address) const { return static_cast<const char*>(address) - memory_->base(); }
   void discard(Bytes offset, Bytes nbytes) { memory_->discard(offset, nbytes); }
+  void release() { memory_->release(); }
+  void used_by(const c10::Stream& stream) { memory_->used_by(stream); }
 
  private:
   const std::unique_ptr<ArenaMemory> memory_;
@@ -51,6 +53,8 @@ class Regions {
   static bool after_fork(bool in_child);
   // Frees a survivor. False if `address` is in no region.
   static bool free_survivor(void* address);
+  // `stream` uses a survivor. False if `address` is in no region.
+  static bool record_stream(void* address, const c10::Stream& stream);
 };
 
 }  // namespace remint

@@ -36,7 +36,8 @@ Session::Session(const SessionOptions& options, Backend& backend)
   if (options.learn && !options.record && !options.chaos && !options.spill) {
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
-    sleep_ = std::make_unique<Sleep>(state_);
+    // With streams, somebody has to see which of them uses what.
+    if (state_.order == nullptr) sleep_ = std::make_unique<Sleep>(state_);
   }
   if (options.max_slowdown > 0 && !options.chaos)
     thrash_guard_ = std::make_unique<ThrashGuard>(state_, options.max_slowdown);
@@ -185,9 +186,9 @@ void Session::step() {
   if (learner_ == nullptr) return;
   apply_pending();
   // A step of which a part was not seen is no step to learn.
-  bool changed = false;
-  work([&] { changed = sleep_->step_ended(); });
-  if (!changed && !sleep_->asleep()) work([&] { learner_->step_ended(); });
+  bool unseen = false;
+  if (sleep_ != nullptr) work([&] { unseen = sleep_->step_ended() || sleep_->asleep(); });
+  if (!unseen) work([&] { learner_->step_ended(); });
 }
 
 void Session::wake_if_possible() {
@@ -242,7 +243,27 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   }
   if (asleep) sleep_->took();
   void* address = state_.region->at(offset);
+  if (state_.order != nullptr) state_.order->before_reuse(address, nbytes);
   return {address, address, &raw_deleter, device};
+}
+
+void Session::record_stream(void* address, const c10::Stream& stream) {
+  const Lock lock(mutex_);
+  if (closed_ || state_.order == nullptr) {
+    state_.region->used_by(stream);
+    return;
+  }
+  const Bytes offset = state_.region->offset(address);
+  const RawBlock* raw = state_.owned->find_raw(offset);
+  Bytes nbytes = raw == nullptr ? 0 : raw->nbytes;
+  for (const OwnedStorage* owned : state_.owned->owners()) {
+    if (nbytes > 0) break;
+    if (owned == nullptr) continue;
+    const Storage& storage = state_.storage_of(owned->value);
+    if (storage.block != kNone && state_.arena->block(storage.block).address == offset)
+      nbytes = storage.nbytes;
+  }
+  state_.order->record_stream(address, static_cast<std::size_t>(nbytes), stream);
 }
 
 void Session::free(void* address) {
@@ -402,6 +423,7 @@ ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
     state_.engine->materialize(value);
     state_.engine->lock_for_read(value);
   });
+  note_read(value);
   return value;
 }
 
@@ -409,8 +431,17 @@ void Session::unlock_for_read(ValueId value) {
   const Lock lock(mutex_);
   if (closed_) return;
   const Busy busy(state_.busy);
+  // Meanwhile the stream of the reader was given its work.
+  note_read(value);
   state_.engine->unlock_for_read(value);
   state_.forget_dropped();
+}
+
+// Who reads it goes on outside of the session: the current stream waits for what it reads.
+void Session::note_read(ValueId value) {
+  if (state_.order == nullptr) return;
+  const StorageId id = state_.engine->records().value(value).storage;
+  state_.order->before_read(state_.address_of(id), state_.nbytes_of(id));
 }
 
 // ── Closing ──
@@ -440,7 +471,12 @@ void Session::close() {
     state_.forget_dropped();
     final_ = figures_of(state_);
     final_.bookkeeping = bookkeeping_;
+    if (state_.order != nullptr) {
+      for (const c10::Stream& stream : state_.order->streams()) state_.region->used_by(stream);
+    }
     end_ownership(state_);
+    // What was recomputed or copied here must be there for all streams, as the program expects.
+    if (state_.order != nullptr) state_.order->publish();
   }
   closed_ = true;
   state_.engine.reset();

@@ -43,6 +43,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   void before_fork() { pending_.before_fork(); }
   bool after_fork(bool in_child);
 
+  // The device that the budget is of.
+  c10::Device device() const { return state_.backend.device(); }
   // Whether `address` is in its arena.
   bool contains(const void* address) const;
 
@@ -58,6 +60,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   c10::DataPtr allocate(std::size_t nbytes);
   // Frees what `allocate` gave and nobody adopted.
   void free(void* address);
+  // `stream` uses memory of the arena, where no op shows it.
+  void record_stream(void* address, const c10::Stream& stream);
   // The last tensor on a storage is gone.
   void died(OwnedStorage* owned);
 
@@ -96,6 +100,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void run_asleep(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason);
+  void note_read(ValueId value);
   void apply_pending();
   bool apply_late_releases();
   template <typename Act>

@@ -32,6 +32,7 @@ bool move_out(SessionState& state, OwnedStorage* owned) {
   const StorageId id = state.engine->records().value(owned->value).storage;
   const std::size_t nbytes = state.nbytes_of(id);
   c10::DataPtr copy = state.backend.ordinary_allocator()->allocate(nbytes);
+  if (state.order != nullptr) state.order->before_read(state.address_of(id), nbytes);
   state.backend.copy(copy.get(), state.address_of(id), nbytes);
   const Arena::Block block = state.arena->block(state.engine->records().storage(id).block);
   state.owned->disown(owned, *storage, std::move(copy));

@@ -9,7 +9,9 @@ SessionState::SessionState(const SessionOptions& options, Backend& backend)
     : options(options),
       backend(backend),
       owned(std::make_unique<OwnedStorages>(*this)),
-      constants(std::make_unique<OutsideConstants>(*this)) {}
+      constants(std::make_unique<OutsideConstants>(*this)),
+      order(backend.new_stream_order()),
+      timer(backend.new_kernel_timer()) {}
 
 SessionState::~SessionState() = default;
 

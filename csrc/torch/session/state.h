@@ -61,6 +61,9 @@ struct SessionState {
   std::unique_ptr<OutsideConstants> constants;
   CostEstimates costs;
   GivenCosts given_costs;
+  // On devices whose kernels run after their calls have returned; null on others.
+  const std::unique_ptr<StreamOrder> order;
+  const std::unique_ptr<KernelTimer> timer;
 
   // What is going on.
   bool busy = false;                  // an op is running, or the engine is at work

@@ -5,6 +5,7 @@
 #include "simulator/trace_columns.h"
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/threads.h"
+#include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 #include "torch/session/session.h"
 
@@ -60,6 +61,7 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
     inputs[i] = state_.address_of(id);
     sizes[i] = state_.nbytes_of(id);
   }
+  if (state_.order != nullptr) order_replay(op, inputs, sizes, blocks);
   for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
     if (op.takes_over[k] == kNone || blocks[k] == kNone) continue;
     void*& from = inputs[op.takes_over[k]];
@@ -76,7 +78,12 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
         break;
       case Recipe::Slot::Kind::kOutput: {
         const Bytes nbytes = recipe.results[slot.index].nbytes;
-        if (blocks[slot.index] == kNone) blocks[slot.index] = engine.allocate(nbytes);
+        if (blocks[slot.index] == kNone) {
+          blocks[slot.index] = engine.allocate(nbytes);
+          if (state_.order != nullptr) {
+            state_.order->before_reuse(address(blocks[slot.index]), static_cast<std::size_t>(nbytes));
+          }
+        }
         tensors.push_back(
             slot.look.tensor_at(backend, address(blocks[slot.index]), static_cast<std::size_t>(nbytes)));
         break;
@@ -126,6 +133,30 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   tensors.clear();
   state_.owned->keep_running(mark, blocks, keep);
   state_.rematerializations.add(recipe.op, recipe.source, op.cost, state_.current);
+}
+
+// The replay happens on the current stream, of which the program knows nothing: it waits for whoever wrote
+// its inputs, and for whoever used the memory that it is given.
+void TorchDevice::order_replay(const Op& op, const std::vector<void*>& inputs,
+                               const std::vector<std::size_t>& sizes, const std::vector<BlockId>& blocks) {
+  StreamOrder& order = *state_.order;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    order.before_read(inputs[i], sizes[i]);
+    const StorageId id = state_.engine->records().value(op.inputs[i].value).storage;
+    // Nobody else keeps memory outside of the arena until the replay has read it.
+    if (order.several() && state_.engine->records().storage(id).block == kNone) {
+      state_.backend.keep_for_stream(state_.constants->storage(id)->_mutable_data_ptr_no_checks());
+    }
+  }
+  for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
+    if (op.takes_over[k] == kNone) continue;
+    const std::size_t input = op.takes_over[k];
+    if (blocks[k] == kNone) {
+      order.before_write(inputs[input], sizes[input]);
+    } else {
+      order.before_reuse(state_.region->at(state_.arena->block(blocks[k]).address), sizes[input]);
+    }
+  }
 }
 
 // Takes the blocks of what was asked for away from the tensors that the kernel returned.
@@ -182,6 +213,9 @@ void TorchDevice::materialized(StorageId id) {
 }
 
 void TorchDevice::moved(StorageId id, Bytes from, Bytes to) {
+  if (state_.order != nullptr) {
+    state_.order->before_move(state_.region->at(to), state_.region->at(from), state_.nbytes_of(id));
+  }
   state_.backend.move(state_.region->at(to), state_.region->at(from), state_.nbytes_of(id));
   materialized(id);
 }

@@ -20,6 +20,8 @@ class TorchDevice final : public Device {
  private:
   void take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,
                     std::vector<BlockId>& blocks);
+  void order_replay(const Op& op, const std::vector<void*>& inputs, const std::vector<std::size_t>& sizes,
+                    const std::vector<BlockId>& blocks);
   c10::intrusive_ptr<c10::StorageImpl> tensor_storage(StorageId id) const;
 
   SessionState& state_;

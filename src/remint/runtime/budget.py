@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
 from remint.units import parse_budget
+
+if TYPE_CHECKING:
+    import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,9 +38,10 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     >>> run.status, run.peak_bytes <= run.budget_bytes, run.num_rematerializations > 0
     ('ok', True, True)
 
-    CPU memory that the code inside allocates comes from an arena of exactly the budget. When it is full, tensors that
-    can be recomputed are evicted. They are recomputed when they are needed. Memory that was allocated before (the
-    weights of a model made outside) is not in the arena and does not count. Other threads are not affected.
+    Memory of the device that the code inside allocates comes from an arena of exactly the budget. When it is full,
+    tensors that can be recomputed are evicted. They are recomputed when they are needed. Memory that was allocated
+    before (the weights of a model made outside) is not in the arena and does not count. Nor does memory of other
+    devices. Other threads are not affected.
 
     After the `with`, every tensor that the program still holds is resident and ordinary. A budget can be used as a
     decorator; then every call opens its own. Budgets can be nested: the inner one has its own arena, and tensors of the
@@ -45,6 +49,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
 
     Args:
         budget: bytes, as an int or a string such as `"2GiB"`.
+        device: whose memory the budget is of: `"cpu"`, or a device that PyTorch does not know itself (PrivateUse1). By
+            default the accelerator if it is such a device, else the CPU.
         policy: chooses what is evicted; `remint.policy_names()` lists them.
         learn: know a step of the program that comes again, and decide with its whole course in view. Steps end where
             an optimizer steps, or with a backward pass if there is no optimizer; `run.step()` marks them by hand.
@@ -73,6 +79,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self,
         budget: int | str,
         *,
+        device: str | torch.device | None = None,
         policy: str = "coop",
         learn: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
@@ -107,6 +114,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             policy=policy, partition=partition, ignore_small=ignore_small, sample=sample, seed=seed, check=check
         )
         self._policy = policy
+        self._device = device
         self._costs = costs
         self._options: dict[str, Any] = {
             **options.keywords(),
@@ -124,7 +132,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self._open = threading.local()
 
     def __enter__(self) -> LiveRun:
-        session = torch_extension.new_session(**self._options)
+        session = torch_extension.new_session(**self._options, device=torch_extension.device_name(self._device))
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
         tensor_methods.install()

@@ -1,0 +1,249 @@
+// Accelerators as backends, through what PyTorch asks of every device: streams and events by its guard,
+// copies as tensors of bytes, generators by seed and offset, memory from its own allocator. Nothing here
+// names a device.
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/TensorOptions.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+
+#include "torch/backends/backend.h"
+#include "torch/dispatch/threads.h"
+
+namespace remint {
+namespace {
+
+// A seed and an offset, as the counter-based generators of accelerators have.
+class CounterState final : public RandomState {
+ public:
+  CounterState(std::uint64_t seed, std::uint64_t offset) : seed_(seed), offset_(offset) {}
+  void restore(c10::GeneratorImpl& generator) const {
+    generator.set_current_seed(seed_);
+    generator.set_offset(offset_);
+  }
+
+ private:
+  const std::uint64_t seed_;
+  const std::uint64_t offset_;
+};
+
+c10::DeviceAllocator* ordinary = nullptr;
+AllocatorHook hook;
+
+void free_any(void* address) {
+  if (address != nullptr && !hook.free(address)) ordinary->raw_deleter()(address);
+}
+
+// Stands before the device's own allocator. It is a DeviceAllocator, or torch.accelerator would not work.
+class BudgetAllocator final : public c10::DeviceAllocator {
+ public:
+  explicit BudgetAllocator(c10::DeviceType type) : type_(type) {}
+  c10::DataPtr allocate(std::size_t nbytes) override {
+    const c10::Device device = c10::impl::VirtualGuardImpl(type_).getDevice();
+    if (std::optional<c10::DataPtr> memory = hook.allocate(device, nbytes)) return *std::move(memory);
+    return ordinary->allocate(nbytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
+  void copy_data(void* to, const void* from, std::size_t nbytes) const override {
+    ordinary->copy_data(to, from, nbytes);
+  }
+  bool initialized() override { return ordinary->initialized(); }
+  void emptyCache(c10::MempoolId_t pool) override { ordinary->emptyCache(pool); }
+  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
+    if (!hook.record_stream(pointer.get(), stream)) ordinary->recordStream(pointer, stream);
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    return ordinary->getDeviceStats(device);
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override { ordinary->resetAccumulatedStats(device); }
+  void resetPeakStats(c10::DeviceIndex device) override { ordinary->resetPeakStats(device); }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return ordinary->getMemoryInfo(device);
+  }
+
+ private:
+  const c10::DeviceType type_;
+};
+
+// The device's own allocator, for one device whichever is the current one.
+class OnDevice final : public c10::Allocator {
+ public:
+  explicit OnDevice(c10::Device device) : device_(device) {}
+  c10::DataPtr allocate(std::size_t nbytes) override {
+    const c10::DeviceGuard guard(device_);
+    return ordinary->allocate(nbytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return ordinary->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t nbytes) const override {
+    ordinary->copy_data(to, from, nbytes);
+  }
+
+ private:
+  const c10::Device device_;
+};
+
+class DeviceArenaMemory final : public ArenaMemory {
+ public:
+  DeviceArenaMemory(c10::DataPtr memory, Bytes nbytes)
+      : ArenaMemory(static_cast<char*>(memory.get()), nbytes), memory_(std::move(memory)) {}
+  void release() override {
+    forget();
+    memory_.clear();
+  }
+  // It is given back in the order of all streams that used it.
+  void used_by(const c10::Stream& stream) override {
+    if (memory_.get() != nullptr) ordinary->recordStream(memory_, stream);
+  }
+
+ private:
+  c10::DataPtr memory_;
+};
+
+class AcceleratorBackend final : public Backend {
+ public:
+  explicit AcceleratorBackend(c10::Device device)
+      : Backend(device, c10::computeDispatchKey(std::nullopt, c10::kStrided, device),
+                c10::DispatchKey::MkldnnCPU),
+        on_device_(device),
+        other_layouts_(layouts_of(dispatch_key())) {}
+
+  const std::vector<c10::DispatchKey>& other_layouts() const override { return other_layouts_; }
+  const std::vector<c10::DispatchKey>& composite_keys() const override {
+    // Nobody reads memory of a device by address.
+    static const std::vector<c10::DispatchKey> none;
+    return none;
+  }
+
+  void install_allocator(const AllocatorHook& of_budgets) override {
+    if (ordinary != nullptr) return;
+    ordinary = c10::getDeviceAllocator(device().type());
+    hook = of_budgets;
+    c10::SetAllocator(device().type(), new BudgetAllocator(device().type()), /*priority=*/1);
+  }
+  c10::Allocator* ordinary_allocator() const override { return &on_device_; }
+  Bytes alignment() const override { return 512; }
+  std::unique_ptr<ArenaMemory> reserve(Bytes nbytes) override {
+    return std::make_unique<DeviceArenaMemory>(on_device_.allocate(static_cast<std::size_t>(nbytes)), nbytes);
+  }
+  bool gives_pages_back() const override { return false; }
+
+  void copy(void* to, const void* from, std::size_t nbytes) override {
+    if (nbytes == 0) return;
+    const Unseen unseen;
+    bytes(to, nbytes).copy_(bytes(const_cast<void*>(from), nbytes), /*non_blocking=*/true);
+  }
+  // Kernels copy in any order, so each copy is of ranges that do not overlap.
+  void move(void* to, const void* from, std::size_t nbytes) override {
+    auto* target = static_cast<char*>(to);
+    const auto* source = static_cast<const char*>(from);
+    const auto step = static_cast<std::size_t>(target < source ? source - target : target - source);
+    if (step == 0) return;
+    if (target < source) {
+      for (std::size_t at = 0; at < nbytes; at += step) {
+        copy(target + at, source + at, std::min(step, nbytes - at));
+      }
+      return;
+    }
+    for (std::size_t end = nbytes; end > 0;) {
+      const std::size_t part = std::min(step, end);
+      end -= part;
+      copy(target + end, source + end, part);
+    }
+  }
+  void zero(void* at, std::size_t nbytes) override {
+    if (nbytes == 0) return;
+    const Unseen unseen;
+    bytes(at, nbytes).zero_();
+  }
+
+  at::Generator default_generator() const override { return at::globalContext().defaultGenerator(device()); }
+  at::Generator new_generator() const override {
+    return at::globalContext()
+        .getAcceleratorHooksInterface(device().type())
+        .getNewGenerator(device().index());
+  }
+  std::unique_ptr<RandomState> save_random(const at::Generator& generator) const override {
+    c10::GeneratorImpl* impl = generator.unsafeGetGeneratorImpl();
+    if (impl->device() != device()) return nullptr;
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    return std::make_unique<CounterState>(impl->current_seed(), impl->get_offset());
+  }
+  void restore_random(const RandomState& state, at::Generator& generator) const override {
+    c10::GeneratorImpl* impl = generator.unsafeGetGeneratorImpl();
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    static_cast<const CounterState&>(state).restore(*impl);
+  }
+
+  // What the host spends; kernels are timed by events.
+  Nanoseconds now() const override {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+  std::unique_ptr<StreamOrder> new_stream_order() const override {
+    return std::make_unique<StreamOrder>(device());
+  }
+  std::unique_ptr<KernelTimer> new_kernel_timer() const override {
+    return std::make_unique<KernelTimer>(device());
+  }
+  void keep_for_stream(const c10::DataPtr& memory) const override {
+    ordinary->recordStream(memory, c10::impl::VirtualGuardImpl(device().type()).getStream(device()));
+  }
+
+ private:
+  // A copy of the runtime is no op of the program.
+  struct Unseen {
+    c10::impl::ExcludeDispatchKeyGuard interposed{kKey};
+    at::AutoDispatchBelowADInplaceOrView below;
+  };
+
+  static std::vector<c10::DispatchKey> layouts_of(c10::DispatchKey dense) {
+    const c10::BackendComponent backend = c10::toBackendComponent(dense);
+    std::vector<c10::DispatchKey> keys;
+    for (c10::DispatchKey layout : {c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                    c10::DispatchKey::NestedTensor, c10::DispatchKey::Quantized}) {
+      keys.push_back(c10::toRuntimePerBackendFunctionalityKey(layout, backend));
+    }
+    return keys;
+  }
+
+  at::Tensor bytes(void* address, std::size_t nbytes) const {
+    c10::Storage storage(c10::Storage::use_byte_size_t(), nbytes, c10::DataPtr(address, device()),
+                         /*allocator=*/nullptr, /*resizable=*/false);
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(dispatch_key()), caffe2::TypeMeta::Make<std::uint8_t>());
+    tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(nbytes)});
+    return tensor;
+  }
+
+  mutable OnDevice on_device_;
+  const std::vector<c10::DispatchKey> other_layouts_;
+};
+
+}  // namespace
+
+Backend& backend_for(c10::Device device) {
+  if (device.type() == cpu_backend().device().type()) return cpu_backend();
+  // Other accelerators have allocators that do not let themselves be replaced this way.
+  TORCH_CHECK_VALUE(device.type() == c10::DeviceType::PrivateUse1, "remint has no budgets for the device ",
+                    device,
+                    " yet. It has them for the CPU, and for devices that PyTorch does not know itself "
+                    "(PrivateUse1).");
+  static std::mutex mutex;
+  static auto* backends = new std::map<c10::DeviceIndex, AcceleratorBackend*>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  const c10::Device exact =
+      device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+  AcceleratorBackend*& backend = (*backends)[exact.index()];
+  if (backend == nullptr) backend = new AcceleratorBackend(exact);
+  return *backend;
+}
+
+}  // namespace remint

@@ -1,0 +1,1 @@
+"""What tests of remint, and of programs that use it, can use."""
