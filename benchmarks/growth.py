@@ -97,7 +97,7 @@ def row_of(length: int) -> list[str]:
             greedy = [chain.step() for _ in range(num_steps)]
         searches = (run.num_searches - searches) // num_steps
     with remint.budget(peak // 2) as run:
-        first = [chain.step() for _ in range(3)]
+        first = [chain.step() for _ in range(5)]
         with Sampling() as learned_samples:
             learned = [chain.step() for _ in range(num_steps)]
     assert run.learning.learned.num_steps >= num_steps, run.learning
@@ -109,7 +109,7 @@ def row_of(length: int) -> list[str]:
         *(f"{share:.1%}" for share in greedy_samples.shares()),
         f"{statistics.median(learned) * 1e3:,.0f} ms",
         *(f"{share:.1%}" for share in learned_samples.shares()),
-        # The guide is made at the end of one of these steps.
+        # The guide is made at the end of one of these steps, and placed anew once gradients have their places.
         f"{max(0.0, max(first[1:]) - usual) / usual:.1f} steps",
         f"{run.learning.known_bytes / num_ops:,.0f} B",
     ]
