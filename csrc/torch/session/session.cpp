@@ -17,11 +17,6 @@
 #include "torch/session/unrecorded_calls.h"
 
 namespace remint {
-namespace {
-
-using Lock = std::unique_lock<SessionMutex>;
-
-}  // namespace
 
 // ── Opening ──
 
@@ -112,7 +107,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   if (learner_ != nullptr && learner_->finds_steps()) work([&] { step_ended = learner_->find_boundary(); });
   if (thrash_guard_ != nullptr) {
     if (step_ended) thrash_guard_->begin_step();
-    thrash_guard_->before_op();
+    thrash_guard_->set_limit();
   }
   if (sleep_ != nullptr) {
     bool fell_asleep = false;
@@ -333,6 +328,7 @@ bool Session::apply_late_releases() {
 // again after a failure for want of memory, if other threads released some.
 template <typename Act>
 void Session::work(Act&& act) {
+  if (thrash_guard_ != nullptr) thrash_guard_->set_limit();
   for (bool done = false; !done;) {
     try {
       const Busy busy(state_.busy);
@@ -510,44 +506,9 @@ Figures Session::figures() {
   return figures;
 }
 
-LearningFigures Session::learning() {
-  const Lock lock(mutex_);
-  return learner_ == nullptr ? LearningFigures() : learner_->figures();
-}
-
-SleepFigures Session::sleep() {
-  const Lock lock(mutex_);
-  return sleep_ == nullptr ? SleepFigures() : sleep_->figures();
-}
-
 std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
   const Lock lock(mutex_);
   return closed_ ? std::vector<std::pair<std::string, Bytes>>() : remint::pinned_by(state_);
-}
-
-std::vector<Rematerializations::Row> Session::rematerializations() {
-  const Lock lock(mutex_);
-  return state_.rematerializations.rows();
-}
-
-std::vector<Timeline::Sample> Session::timeline() {
-  const Lock lock(mutex_);
-  return logs_.timeline();
-}
-
-std::vector<DecisionLog::Event> Session::events() {
-  const Lock lock(mutex_);
-  return logs_.events();
-}
-
-Logs::Blocks Session::blocks() {
-  const Lock lock(mutex_);
-  return logs_.blocks(state_);
-}
-
-void Session::set_costs(std::vector<GivenCosts::Given> costs) {
-  const Lock lock(mutex_);
-  state_.given_costs.set(std::move(costs));
 }
 
 void Session::check() {

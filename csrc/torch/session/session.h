@@ -79,22 +79,45 @@ class Session final : public std::enable_shared_from_this<Session> {
   void unlock_for_read(ValueId value);
 
   Figures figures();
-  LearningFigures learning();
-  SleepFigures sleep();
+  LearningFigures learning() {
+    const Lock lock(mutex_);
+    return learner_ == nullptr ? LearningFigures() : learner_->figures();
+  }
+  SleepFigures sleep() {
+    const Lock lock(mutex_);
+    return sleep_ == nullptr ? SleepFigures() : sleep_->figures();
+  }
   std::vector<std::pair<std::string, Bytes>> pinned_by();
-  std::vector<Rematerializations::Row> rematerializations();
-  std::vector<Timeline::Sample> timeline();
-  std::vector<DecisionLog::Event> events();
-  Logs::Blocks blocks();
+  std::vector<Rematerializations::Row> rematerializations() {
+    const Lock lock(mutex_);
+    return state_.rematerializations.rows();
+  }
+  std::vector<Timeline::Sample> timeline() {
+    const Lock lock(mutex_);
+    return logs_.timeline();
+  }
+  std::vector<DecisionLog::Event> events() {
+    const Lock lock(mutex_);
+    return logs_.events();
+  }
+  Logs::Blocks blocks() {
+    const Lock lock(mutex_);
+    return logs_.blocks(state_);
+  }
   // What was recorded; null if nothing was to be.
   const Recorder* recorder() const { return logs_.recorder(); }
   const SourceLines* source_lines() const { return logs_.source_lines(); }
-  void set_costs(std::vector<GivenCosts::Given> costs);
+  void set_costs(std::vector<GivenCosts::Given> costs) {
+    const Lock lock(mutex_);
+    state_.given_costs.set(std::move(costs));
+  }
   void check();
 
   const SessionOptions& options() const { return state_.options; }
 
  private:
+  using Lock = std::unique_lock<SessionMutex>;
+
   Session(const SessionOptions& options, Backend& backend);
 
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);

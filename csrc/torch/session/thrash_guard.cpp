@@ -40,6 +40,7 @@ void ThrashGuard::begin_step() {
   last_step_ = now.computed - computed_before_;
   computed_before_ = now.computed;
   rematerialized_before_ = now.rematerialized;
+  searches_before_ = now.num_searches;
 }
 
 Nanoseconds ThrashGuard::allowed() const {
@@ -48,7 +49,12 @@ Nanoseconds ThrashGuard::allowed() const {
   return std::max(static_cast<Nanoseconds>((slowdown - 1.0) * static_cast<double>(computed())), kPatience);
 }
 
-void ThrashGuard::before_op() {
+void ThrashGuard::set_limit() {
+  // Where memory was not short, somebody asked for the evictions.
+  if (state_.engine->statistics().num_searches == searches_before_) {
+    end();
+    return;
+  }
   const Nanoseconds most = allowed();
   state_.engine->limit_rematerialization(rematerialized_before_ + most);
   if (warned_ || rematerialized() < kPatience || rematerialized() < most / 3) return;

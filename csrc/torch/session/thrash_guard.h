@@ -15,8 +15,9 @@ class ThrashGuard {
   ThrashGuard(SessionState& state, double max_slowdown) : state_(state), max_slowdown_(max_slowdown) {}
 
   void begin_step();
-  // An op is about to run. Sets the limit for what it may rematerialize, and warns once on the way there.
-  void before_op();
+  // Something is about to be asked of the engine. Sets the limit for what it may rematerialize, and warns
+  // once on the way there.
+  void set_limit();
   // From here on there is no limit.
   void end();
   // The limit was reached. What comes now has a limit of its own.
@@ -32,6 +33,7 @@ class ThrashGuard {
   const double max_slowdown_;
   Nanoseconds computed_before_ = 0;
   Nanoseconds rematerialized_before_ = 0;
+  std::uint64_t searches_before_ = 0;
   Nanoseconds last_step_ = 0;
   std::uint32_t num_steps_ = 0;
   bool warned_ = false;

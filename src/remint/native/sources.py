@@ -9,7 +9,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent
 # In a checkout these lie beside the sources of `remint._torch`. A wheel leaves their .cpp files out.
-_OF_CORE_ONLY = ("bindings", "planner")
+_OF_OTHER_MODULES = ("bindings", "planner", "testing")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Sources:
     @cached_property
     def engine(self) -> list[Path]:
         """The files that do not include torch."""
-        return [path for path in self._found("*.cpp") if path.parts[0] not in (*_OF_CORE_ONLY, "torch")]
+        return [path for path in self._found("*.cpp") if path.parts[0] not in (*_OF_OTHER_MODULES, "torch")]
 
     @cached_property
     def runtime(self) -> list[Path]:
