@@ -151,6 +151,21 @@ def test_writes_after_waking_up_do_not_reach_what_was_computed_before():
         assert held.sum() == 0
 
 
+def test_a_block_that_is_used_again_has_its_new_size():
+    with remint.budget("4MiB", check=True) as run:
+        assert asleep(run)
+        smaller = torch.zeros(50) + 1
+        del smaller
+        made_asleep = torch.arange(62.0) + 1  # the block of the one before fits
+        held = torch.zeros(600_000)
+        _ = [None for _ in range(10)]
+        y = made_asleep * 2
+        assert run.learning.num_wakes == 1
+        assert remint.evict(y)
+        assert torch.equal(y, torch.arange(62.0) * 2 + 2)
+        assert held.sum() == 0
+
+
 def test_nothing_wakes_up_in_a_backward_pass():
     """Memory grows in the backward pass alone: what is made there stays, and the next op is seen."""
 

@@ -132,6 +132,8 @@ std::optional<Bytes> Sleep::take(Bytes nbytes) {
   const Bytes offset = offsets.back();
   offsets.pop_back();
   kept_bytes_ -= state_.arena->footprint(nbytes);
+  // Sizes of one class share blocks. Replays read as many bytes as the record says.
+  state_.owned->find_raw(offset)->nbytes = nbytes;
   return offset;
 }
 
