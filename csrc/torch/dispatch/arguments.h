@@ -35,9 +35,12 @@ void for_tensors(const c10::IValue& value, Visit&& visit) {
   }
 }
 
+// The storage of a tensor; none for what has no bytes. Under torch.compile, the size of a meta storage can be
+// a symbol, which must not be asked for.
 inline c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return nullptr;
-  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return storage == nullptr || storage->device_type() == c10::DeviceType::Meta ? nullptr : storage;
 }
 
 }  // namespace remint
