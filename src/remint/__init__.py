@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from remint import runtime_entrance as _entrance
 from remint.errors import BudgetError, TraceError
 from remint.graph import Compute, Free, Graph, Op, Plan, verify
 from remint.planners import frontier, plan
@@ -38,6 +39,16 @@ __all__ = [
 # These need torch: imported when they are first used.
 _RUNTIME = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
 __all__ += [*_RUNTIME, "compile"]
+
+
+def _open_standing_budget(budget_bytes: int | None) -> _entrance.StandingBudget:
+    from remint.runtime.standing_budget import StandingBudget
+
+    return StandingBudget(budget_bytes)
+
+
+# The compiled path and the runtime do not know each other: steps without a plan find the runtime here.
+_entrance.register(_open_standing_budget)
 
 
 def __dir__() -> list[str]:

@@ -72,6 +72,7 @@ class Session:
         record: bool,
         source_lines: bool,
         learn: bool,
+        sleep: bool,
         max_slowdown: float,
         **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...

@@ -52,17 +52,17 @@ def mixtral():
     return MixtralForCausalLM(config), lambda model: model(input_ids=tokens, labels=tokens).loss
 
 
-def trained(make, compile_model) -> tuple[object, Trained]:
+def trained(make, compile_model, *, steps=3) -> tuple[object, Trained]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     model, loss_of = make()
     compiled = compile_model(model)
-    return compiled, train(model, functools.partial(loss_of, compiled), steps=3)
+    return compiled, train(model, functools.partial(loss_of, compiled), steps=steps)
 
 
-@pytest.mark.parametrize("make", [segformer, mixtral])
-def test_sixty_percent_of_a_model_with_graph_breaks(make):
+def test_sixty_percent_of_a_model_with_graph_breaks():
     pytest.importorskip("transformers")
+    make = segformer
     _, expected = trained(make, lambda model: torch.compile(model, backend="aot_eager"))
     planned, found = trained(make, lambda model: remint.compile(model, budget="60%", **QUICK))
     assert_same_bits(expected, found)
@@ -70,8 +70,7 @@ def test_sixty_percent_of_a_model_with_graph_breaks(make):
     assert len(plans) > 1
     assert plans.overhead > 0
     assert plans.peak_bytes <= plans.unplanned_peak_bytes * 60 // 100
-    # Not 60%: estimated costs count no workspaces, which differ from processor to processor, and between the graphs of
-    # the Mixtral its experts run, which no plan knows.
+    # Not 60%: estimated costs count no workspaces, which differ from processor to processor.
     assert found.peak_bytes < expected.peak_bytes
 
 
@@ -179,7 +178,7 @@ def random_chain(seed: int) -> nn.Module:
 def least_budget(model: nn.Module, x: torch.Tensor) -> tuple[int, int]:
     """Ask for too little, and return the budget that the error names, and the peak that was planned without one."""
     torch._dynamo.reset()
-    planned = remint.compile(copy.deepcopy(model), budget="5%", **QUICK)
+    planned = remint.compile(copy.deepcopy(model), budget="5%", fallback=False, **QUICK)
     with pytest.raises(remint.BudgetError, match="smallest budget with a known plan") as caught:
         planned(x).backward()
     assert caught.value.min_budget_bytes <= caught.value.known_budget_bytes
@@ -300,7 +299,7 @@ def test_a_budget_that_no_plan_holds_is_solved_once(monkeypatch):
     plan = planners.plan
     monkeypatch.setattr(planners, "plan", lambda *args, **kwargs: asked.append(args[1]) or plan(*args, **kwargs))
     with pytest.raises(remint.BudgetError):
-        remint.compile(Link([64], None), budget="30KiB", **QUICK)(torch.randn(256, 32))
+        remint.compile(Link([64], None), budget="30KiB", fallback=False, **QUICK)(torch.randn(256, 32))
     assert len(asked) == 1
 
 

@@ -31,7 +31,7 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 class PySession {
  public:
   PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool timeline, bool events,
-            bool blocks, bool record, bool source_lines, bool learn, double max_slowdown,
+            bool blocks, bool record, bool source_lines, bool learn, bool sleep, double max_slowdown,
             const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
@@ -44,6 +44,7 @@ class PySession {
     options.record = record;
     options.source_lines = source_lines;
     options.learn = learn;
+    options.sleep = sleep;
     options.max_slowdown = max_slowdown;
     patch_legacy_types();
     session_ = Session::open(options, backend_for(c10::Device(device)));
@@ -212,11 +213,11 @@ class PySession {
 
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, double,
+      .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, bool, double,
                     const py::kwargs&>(),
            py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
            py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
-           py::arg("source_lines"), py::arg("learn"), py::arg("max_slowdown"))
+           py::arg("source_lines"), py::arg("learn"), py::arg("sleep"), py::arg("max_slowdown"))
       .def("enter", &PySession::enter)
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

@@ -32,7 +32,7 @@ Session::Session(const SessionOptions& options, Backend& backend)
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
     // With streams, somebody has to see which of them uses what.
-    if (state_.order == nullptr) sleep_ = std::make_unique<Sleep>(state_);
+    if (options.sleep && state_.order == nullptr) sleep_ = std::make_unique<Sleep>(state_);
   }
   if (options.max_slowdown > 0 && !options.chaos)
     thrash_guard_ = std::make_unique<ThrashGuard>(state_, options.max_slowdown);

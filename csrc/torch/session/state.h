@@ -37,6 +37,7 @@ struct SessionOptions {
   bool record = false;        // take notes of the op stream
   double max_slowdown = 0.0;  // of a step; more is an error. 0: no limit
   bool learn = false;         // know a step that comes again, and guide the engine through it
+  bool sleep = false;         // do without the dispatch key while a program that is learned fits
   bool source_lines = false;  // know the line of the program that each op came from
 };
 

@@ -15,22 +15,29 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo.backends.debugging import aot_eager
 
 from remint.compiled.cache import Cache
 from remint.compiled.candidates import provisional_plan
 from remint.compiled.errors import PlanError
+from remint.compiled.fallback import Fallback, has_gradients
 from remint.compiled.joint_split import ALONE, saved_bytes_of
 from remint.compiled.options import Options
 from remint.compiled.planned_graph import PlannedGraph
 from remint.compiled.planning import plan_graph
-from remint.compiled.runs import Run
+from remint.compiled.runs import Run, addresses_of
 from remint.compiled.step import StepPlan, plan_step
 from remint.graph import Plan
 from remint.planners import smallest_plan
 from remint.units import parse_budget
 
-# So many different steps are planned. Others go by what plans there are.
+# So many different steps are planned. With more of them, all run in the runtime.
 MOST_STEPS = 16
+# Why steps run in the runtime.
+NO_PLAN = "no plan inside the budget was found"
+CODE_BETWEEN = "the model runs ops between its graphs, of which no plan knows"
+TOO_MANY_STEPS = "this model has too many different steps (graphs, or shapes) to plan them all"
+NO_GRAPH = "torch.compile ran this model without a graph, as it cannot capture it or has seen too many shapes"
 # A step that does not end, as somebody keeps what it returns, is not a step.
 MOST_RUNS = 10_000
 
@@ -40,15 +47,20 @@ Order = tuple[PlannedGraph, ...]
 class Compilation:
     """The backend of one torch.compile, and what it knows of the step.
 
-    `one_graph` says that every step is one graph, so that what cannot be planned is refused at once.
+    `one_graph` says that every step is one graph, so that what cannot be planned is refused at once. With `fallback`,
+    steps without a plan run in the runtime, if all calls of the model go through `call`.
     """
 
-    def __init__(self, options: Options, *, one_graph: bool = False) -> None:
+    def __init__(self, options: Options, *, one_graph: bool = False, fallback: bool = False) -> None:
         self.options = options
         self.cache = Cache(options.cache)
         self.costs = self.cache.costs()
         self.graphs: list[PlannedGraph] = []
         self.steps: dict[Order, StepPlan | PlanError] = {}
+        self.fallback = Fallback(options.budget, tells=options.progress)
+        self.num_begun = 0  # forwards of graphs, all in all
+        self._may_fall_back = fallback and options.inner == "eager" and not options.include_parameters
+        self._has_code_between = False  # whether a graph of this step took what no graph returned
         self._one_graph = one_graph or options.inner == "inductor"
         self._whole: set[PlannedGraph] = set()  # those whose first plan has the whole budget
         self._runs: list[Run] = []
@@ -59,6 +71,13 @@ class Compilation:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph of dynamo's."""
+        # One graph more, and dynamo would run the model without any.
+        if self._may_fall_back and len(self.steps) >= min(MOST_STEPS, torch._dynamo.config.recompile_limit - 1):
+            self.fallback.begin(TOO_MANY_STEPS)
+        if self.fallback.reason is not None:
+            with self.fallback.outside():
+                compiled: Callable[..., Any] = aot_eager(module, list(inputs))
+            return compiled
         _specialize(module)
         reason: Any = module.compile_subgraph_reason
         graph = PlannedGraph(self, module, is_part=reason.graph_break or _is_called_by_uncompiled_code())
@@ -67,9 +86,26 @@ class Compilation:
             self.graphs.append(graph)
         return graph.run
 
+    def call(self, compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled model, inside the runtime if its steps run there."""
+        if self._has_code_between and torch.is_grad_enabled() and not any(run.alive for run in self._runs):
+            self._end_step()
+        if self.fallback.reason is not None:
+            return self.fallback.call(compiled, *args, **kwargs)
+        begun = self.num_begun
+        try:
+            results = compiled(*args, **kwargs)
+        except _NothingRan:
+            return self.fallback.call(compiled, *args, **kwargs)
+        if self.num_begun == begun and self._may_fall_back and torch.is_grad_enabled() and has_gradients(results):
+            self.fallback.begin(NO_GRAPH)
+        return results
+
     @property
     def plans(self) -> list[Plan]:
-        """One plan per run of a graph in each known step; for other graphs their first."""
+        """One plan per run of a graph in each known step; for other graphs their first. None in the runtime."""
+        if self.fallback.reason is not None:
+            return []
         planned = {graph for order, step in self.steps.items() if isinstance(step, StepPlan) for graph in order}
         others = [graph.plan for graph in self.graphs if graph.plan is not None and graph not in planned]
         return [*(plan for step in self.known_steps for plan in step.plans), *others]
@@ -89,8 +125,11 @@ class Compilation:
             try:
                 return plan_graph(own, budget, self.options, self.cache)
             except PlanError as error:
-                if self._one_graph or not self._is_percentage:
-                    raise
+                if self._one_graph or not self.fallback.is_percentage:
+                    if not self._may_fall_back:
+                        raise
+                    self.fallback.begin(NO_PLAN, own.peak_bytes)
+                    return Plan.from_sequence(own, range(len(own.ops)))
                 # The percentage is one of the step, which may have more graphs.
                 self._doubts = error
                 return smallest_plan(own)
@@ -98,14 +137,20 @@ class Compilation:
         self._doubts = self._doubts or plan.peak_bytes > budget
         return plan
 
-    @property
-    def _is_percentage(self) -> bool:
-        return isinstance(self.options.budget, str) and "%" in self.options.budget
+    def begins(self, graph: PlannedGraph, args: Sequence[Any]) -> Plan | None:
+        """Return the plan for a forward that is about to run, None if it runs in the runtime.
 
-    def begins(self, graph: PlannedGraph) -> Plan:
-        """Return the plan for a forward that is about to run. The first of a step finds nothing alive."""
-        if self._has_ended(graph):
+        The first forward of a step finds nothing alive.
+        """
+        self.num_begun += 1
+        if self.fallback.reason is None and self._has_ended(graph):
             self._end_step()
+        if self.fallback.reason is not None:
+            # The runtime can be entered only by who calls the model: dynamo restores the state of the thread. If code
+            # ran before this graph, the rest of this one call is outside.
+            if not (self.fallback.is_inside or graph.is_part):
+                raise _NothingRan
+            return None
         place = len(self._runs)
         refused = isinstance(self.steps.get(self._expected), PlanError)
         if refused or self._expected[place : place + 1] != (graph,):
@@ -113,6 +158,9 @@ class Compilation:
         step = self.steps.get(self._expected)
         if isinstance(step, PlanError):
             raise PlanError(str(step), step)  # torch.compile cuts the traceback where an error was made
+        if graph.is_part and not self._has_code_between:
+            returned = {reference.cdata for run in self._runs for reference in run.returned}
+            self._has_code_between = not returned.issuperset(_made_with_gradients(args))
         plan = graph.plan if step is None else step.plans[place]
         assert plan is not None
         self._runs.append(Run(graph, plan, saved_bytes_of(plan)))
@@ -129,7 +177,7 @@ class Compilation:
             if run.graph is graph and not run.backward_began:
                 run.backward_began = True
                 break
-        if first and self._doubts:
+        if first and self._doubts and not self._may_fall_back:
             order = tuple(run.graph for run in self._runs)
             if order not in self.steps:
                 try:
@@ -149,13 +197,17 @@ class Compilation:
         return bool(ended) and alive[-1] < ended[0] and self._runs[ended[0]].graph is graph
 
     def _end_step(self) -> None:
+        if not self._runs:
+            return  # doubts about the first graph, which has just been compiled, stay
         runs = [run for run in self._runs if not run.alive]
         order = tuple(run.graph for run in runs)
         # What has no backward is no training step.
         trained = any(run.backward_began for run in runs)
         try:
-            if trained and order not in self.steps and len(self.steps) < MOST_STEPS:
-                self._learn(runs)
+            if trained and self._has_code_between and self._may_fall_back:
+                self.fallback.begin(CODE_BETWEEN)
+            elif trained and order not in self.steps:
+                self._learn_or_fall_back(runs)
         finally:
             if order in self.steps:
                 self._next[self._last] = self._last = order
@@ -165,6 +217,21 @@ class Compilation:
         self._runs = []
         self._expected = self._next.get(self._last, ())
         self._doubts = False
+        self._has_code_between = False
+
+    def _learn_or_fall_back(self, runs: Sequence[Run]) -> None:
+        if not self._may_fall_back:
+            if len(self.steps) < MOST_STEPS:
+                self._learn(runs)
+        elif len(self.steps) >= MOST_STEPS:
+            self.fallback.begin(TOO_MANY_STEPS)
+        else:
+            try:
+                self._learn(runs)
+            except PlanError:
+                # The peak of several graphs is not that of the step, as there is code between them.
+                peak = runs[0].graph.graph_of(ALONE).peak_bytes if len(runs) == 1 else 0
+                self.fallback.begin(NO_PLAN, peak)
 
     def _learn(self, runs: Sequence[Run]) -> None:
         """Plan a step that has just been seen for the first time."""
@@ -189,6 +256,10 @@ class Compilation:
         return next((order for order in alike if isinstance(self.steps[order], StepPlan)), alike[0] if alike else ())
 
 
+class _NothingRan(Exception):  # noqa: N818 (it is a signal: whoever calls the model calls it again)
+    pass
+
+
 def _is_called_by_uncompiled_code() -> bool:
     """Whether the frame that is compiled was called by one that dynamo gave up on, so that it is a part of a step."""
     frame = sys._getframe(1)
@@ -202,6 +273,12 @@ def _is_called_by_uncompiled_code() -> bool:
         if not name.startswith((torch_files, ours, "<")):
             return True
     return False
+
+
+def _made_with_gradients(values: Sequence[Any]) -> set[int]:
+    """Return the addresses of the storages of tensors that ops made, and that need gradients."""
+    made = [value for value in values if isinstance(value, torch.Tensor) and value.grad_fn is not None]
+    return set(addresses_of(made))
 
 
 def _specialize(module: fx.GraphModule) -> None:

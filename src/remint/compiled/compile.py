@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -65,11 +66,23 @@ class Plans:
         """What the forwards keep for the backwards, all in all."""
         return sum(map(saved_bytes_of, self))
 
+    @property
+    def run(self) -> Any:
+        """The figures of the runtime, as of `with remint.budget(...) as run`; None if the steps run by plans."""
+        return self._compilation.fallback.run if self.fallback_reason is not None else None
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the steps run in the runtime, None if they run by plans."""
+        return self._compilation.fallback.reason
+
     def explain(self, limit: int = 20) -> str:
         """Say what is rematerialized when and what it costs, for each plan."""
         return "\n\n".join(plan.explain(limit) for plan in self)
 
     def __str__(self) -> str:
+        if self.fallback_reason is not None:
+            return str(self._compilation.fallback)
         if not len(self):
             return "no plan yet: plans are made when the model first runs"
         return (
@@ -90,6 +103,7 @@ def compile(
     include_parameters: bool = False,
     inner: Literal["eager", "inductor"] = "eager",
     progress: bool = True,
+    fallback: bool = True,
     fullgraph: bool = False,
 ) -> M:
     """Compile a model, or a function that computes a loss, so that a training step stays inside a budget.
@@ -105,6 +119,11 @@ def compile(
     It is `torch.compile(model, backend="remint", options={...})` with the options as arguments, see `Options`, and with
     `remint_plan`, the plans of its graphs. What is inside the budget is what is inside the model: a loss outside of it
     runs as it is. Every new shape of the inputs is planned anew.
+
+    With `fallback`, steps that no plan covers run in the runtime, inside the same budget: ops between graphs, too many
+    graphs or shapes, a budget for which no plan is found. `remint_plan.fallback_reason` says why, and
+    `remint_plan.run` has the figures. Without it, a budget for which no plan is found is a `remint.BudgetError`. Plans
+    with `inner="inductor"` or `include_parameters` have no fallback.
     """
     options = Options(
         budget=budget,
@@ -117,8 +136,12 @@ def compile(
         inner=inner,
         progress=progress,
     )
-    compilation = Compilation(options, one_graph=fullgraph)
+    compilation = Compilation(options, one_graph=fullgraph, fallback=fallback)
     compiled: Any = torch.compile(model, backend=compilation, dynamic=False, fullgraph=fullgraph)
+    if isinstance(compiled, torch.nn.Module):
+        compiled.forward = functools.partial(compilation.call, compiled.forward)
+    else:
+        compiled = functools.wraps(model)(functools.partial(compilation.call, compiled))
     # Not on the model that was given: `setattr` of a compiled module would put it there.
     object.__setattr__(compiled, "remint_plan", Plans(compilation))
     return cast(M, compiled)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import boxed_nop
+from torch._dynamo.backends.debugging import aot_eager, boxed_nop
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remint.capture.costs import Cost, estimate, measure
@@ -39,10 +39,15 @@ class PlannedGraph:
         self._costs: dict[str, Cost] = {}
         self._num_returned = 0
         self._compiled: dict[tuple[int, ...] | None, Callable[..., Any]] = {}
+        self._unplanned: Callable[..., Any] | None = None  # as it is, for steps in the runtime
         self._candidates: dict[int, list[Candidate]] = {}
 
     def compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Trace and plan, and return what runs it."""
+        with self.compilation.fallback.outside():
+            return self._compile(inputs)
+
+    def _compile(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.compilation.options.inner == "inductor":
             compiled = inductor.compile(self.module, inputs, self._partition)
         else:
@@ -63,12 +68,20 @@ class PlannedGraph:
         """Run the forward; autograd runs the backward."""
         if self.plan is None:
             return self._compiled[None](*args)
-        plan = self.compilation.begins(self)
+        plan = self.compilation.begins(self, args)
+        if plan is None:
+            return self._without_plan(args)(*args)
         compiled = self._compiled.get(plan.sequence)
         if compiled is None:
             self._next = plan
             compiled = self.compile(args)
         return compiled(*args)
+
+    def _without_plan(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self._unplanned is None:
+            with self.compilation.fallback.outside():
+                self._unplanned = aot_eager(self.module, list(inputs))
+        return self._unplanned
 
     def graph_of(self, around: Around) -> Graph:
         """Return what is planned, in a step that holds this around it."""

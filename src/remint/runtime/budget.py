@@ -24,6 +24,8 @@ from remint.units import parse_budget
 if TYPE_CHECKING:
     import torch
 
+    from remint import _torch
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -131,8 +133,11 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         }
         self._open = threading.local()
 
-    def __enter__(self) -> LiveRun:
-        session = torch_extension.new_session(**self._options, device=torch_extension.device_name(self._device))
+    def _open_session(self, *, sleep: bool = True) -> tuple[_torch.Session, LiveRun]:
+        """Open a session that no thread is in yet, and its run. `sleep` lets it do so where the program fits."""
+        session = torch_extension.new_session(
+            **self._options, sleep=sleep, device=torch_extension.device_name(self._device)
+        )
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
         tensor_methods.install()
@@ -140,7 +145,19 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             optimizer_steps.install()
         if self._options["source_lines"]:
             module_paths.install()
-        run = LiveRun(session, policy=self._policy)
+        return session, LiveRun(session, policy=self._policy)
+
+    def _close_session(self, session: _torch.Session) -> None:
+        """Close a session of `_open_session`, which no thread is in any more."""
+        tensor_methods.uninstall()
+        if self._options["learn"]:
+            optimizer_steps.uninstall()
+        if self._options["source_lines"]:
+            module_paths.uninstall()
+        session.close()
+
+    def __enter__(self) -> LiveRun:
+        session, run = self._open_session()
         if not hasattr(self._open, "runs"):
             self._open.runs = []
         self._open.runs.append((session, run))
@@ -152,14 +169,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     ) -> None:
         session, run = self._open.runs.pop()
         session.leave()
-        tensor_methods.uninstall()
-        if self._options["learn"]:
-            optimizer_steps.uninstall()
-        if self._options["source_lines"]:
-            module_paths.uninstall()
         run._failed(error)
         try:
-            session.close()
+            self._close_session(session)
         except BudgetError:
             # Tensors that could not be recomputed raise when they are read. The first error says more.
             if error is None:
