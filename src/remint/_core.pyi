@@ -89,7 +89,12 @@ class LeastMemory:
 
 class BackwardSearch:
     def __init__(
-        self, problem: SearchProblem, budget: float, watched: Sequence[int], easier: BackwardSearch | None = None
+        self,
+        problem: SearchProblem,
+        budget: float,
+        watched: Sequence[int],
+        easier: BackwardSearch | None = None,
+        hurry: float = 1.0,
     ) -> None: ...
     def run(self, states: int, limit: float) -> None: ...
     @property
