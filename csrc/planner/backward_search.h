@@ -11,13 +11,12 @@
 // The search is A* with the bound of window_bound.h. Four things keep it small:
 //  - a state is not looked into if another with fewer values costs no more;
 //  - a first run that frees as much as it asks for, looking back, is taken at once: whatever else happens in
-//  its stage
-//    can as well happen before it;
+//    its stage can as well happen before it;
 //  - an op that can as well run before the first run as after it, runs before;
 //  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs
-//  less than a
-//    bound, and the way from the end to a state costs so much, then the way on from there costs the rest (as
-//    in Adaptive A*, Koenig and Likhachev, 2005).
+//    less than a bound, and the way from the end to a state costs so much, then the way on from there costs
+//    the rest (as in Adaptive A*, Koenig and Likhachev, 2005); and from a state it costs no less than from
+//    the best of the states that come next.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,11 @@
 // cut at a price per byte, as in minimum_cut.h. What happened before t costs at least what the same argument
 // says of the ops before t. These are different runs, so that the bounds of windows that follow each other
 // add up.
+//
+// A price lets a part of a value be kept. Where large values decide, that says little: so a window has cases,
+// with a large value kept and without it, and its bound is that of the least case. Which windows are good
+// depends on the set: those that were good for the last sets of a frontier are asked, and others are tried
+// now and then.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ GAP = 1e-3
 ROUND, ROUND_PER_OP = 60_000, 2000
 MORE_PER_OP, MOST_MORE = 600, 240_000
 # States of a turn of the search over sets; each turn has more.
-STATES, STATES_GROWTH = 100_000, 1.5
+STATES, STATES_GROWTH = 200_000, 1.5
 QUICK: tuple[Planner, ...] = (chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
 LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
 MOST_OPS_FOR_LAST = 3000
