@@ -8,17 +8,12 @@ namespace remint {
 BackwardSearch::BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched,
                                std::shared_ptr<BackwardSearch> easier, double hurry)
     : problem_(problem, budget, watched),
-      window_bound_(problem_, easier == nullptr ? nullptr : &easier->window_bound_),
+      window_bound_(problem_, bound_of(easier.get())),
       easier_(std::move(easier)),
       hurry_(hurry) {
   if (problem_.ops() > std::numeric_limits<std::int16_t>::max()) throw std::invalid_argument("too many ops");
   if (easier_ != nullptr) {
-    const WatchedProblem& other = easier_->problem_;
-    const std::size_t values = other.bytes.size();
-    if (other.cost != problem_.cost || other.space < problem_.space || values > problem_.bytes.size() ||
-        !std::equal(other.maker.begin(), other.maker.end(), problem_.maker.begin()))
-      throw std::invalid_argument("the other search is not one for an easier problem");
-    for (std::size_t v = 0; v < values; ++v) easier_values_.add(static_cast<int>(v));
+    for (std::size_t v = 0; v < easier_->problem_.bytes.size(); ++v) easier_values_.add(static_cast<int>(v));
     easier_->back_up();
     easier_->easier_ = nullptr;  // only one is kept
   }
@@ -26,6 +21,16 @@ BackwardSearch::BackwardSearch(const SearchProblem& problem, double budget, cons
   State end{problem_.results, 0, 0, -1, static_cast<std::int16_t>(problem_.ops()), -1, false, false};
   if (problem_.bytes_of(end.wanted) + problem_.others[problem_.ops()] <= problem_.space)
     enter(end, kInfinity);
+}
+
+const WindowBound* BackwardSearch::bound_of(const BackwardSearch* easier) const {
+  if (easier == nullptr) return nullptr;
+  const WatchedProblem& other = easier->problem_;
+  if (other.cost != problem_.cost || other.space < problem_.space ||
+      other.bytes.size() > problem_.bytes.size() ||
+      !std::equal(other.maker.begin(), other.maker.end(), problem_.maker.begin()))
+    throw std::invalid_argument("the other search is not one for an easier problem");
+  return &easier->window_bound_;
 }
 
 // Whether `op` can run when `wanted` is held after it.

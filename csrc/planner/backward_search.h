@@ -78,6 +78,7 @@ class BackwardSearch {
     }
   };
 
+  const WindowBound* bound_of(const BackwardSearch* easier) const;
   bool fits(const ValueSet& wanted, int op) const;
   void enter(const State& state, double limit);
   void look_into(int at, double limit);

@@ -93,7 +93,7 @@ void WindowBound::choose_stages() {
   const std::size_t most = std::clamp(kStageOps / std::max(1, n), 8, kMostStages);
   if (over.size() > most) {
     // Half of them are those that hold most, the others those whose memory alone costs most.
-    std::vector<std::size_t> chosen(over.size()), by_bound;
+    std::vector<std::size_t> chosen(over.size());
     std::iota(chosen.begin(), chosen.end(), 0);
     std::stable_sort(chosen.begin(), chosen.end(),
                      [&](std::size_t a, std::size_t b) { return memory[over[a]] > memory[over[b]]; });
