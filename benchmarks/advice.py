@@ -137,7 +137,7 @@ def main() -> None:
             rows.append([name, why, budget, part, f"{choice.learned:.3f}", shown, off])
             print(*rows[-1], flush=True)
     headings = ["program", "budget", "bytes", "of the peak", "said", "was", "off by"]
-    report.publish("Advice: said and done", report.markdown(headings, rows), packages=["torch"])
+    report.publish("Advice: said and done", report.markdown(headings, rows))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Question:
     def try_budget(self, watch: Watch) -> int | None:
         """Answer, and return the budget to try: for the rest of the program, which has made its tensors before."""
         self.answer = self.of(watch)
-        best = self.answer.asked if self.answer.fits else self.answer.recommended
+        best = self.answer.used
         if best is None or not self.try_it:
             return None
         return best.budget_bytes - self._beside(watch.live)
@@ -95,6 +95,7 @@ def answer(
     works = [found for found in choices if found.learned is not None and found.learned <= MAX_SLOWDOWN]
     if least is not None:
         works.append(least)
+    least = min(works, key=lambda found: found.budget_bytes, default=None)
     asked = None if question.fits is None else choice(steps, parse_budget(question.fits, peak_bytes=peak))
     return Advice(
         subject=question.subject,
@@ -136,6 +137,9 @@ def _recommended(works: list[Choice], accepted: float) -> Choice | None:
 
 def _reason(steps: MeasuredSteps) -> str:
     trace = steps.trace
+    if steps.held_bytes > trace.min_budget_bytes:
+        beside = f", and {format_bytes(steps.beside_bytes)} stay all the time" if steps.beside_bytes else ""
+        return f"at the end of a step {format_bytes(steps.held_bytes)} are held, such as gradients{beside}"
     event = trace.min_budget_event
     name = trace.names[trace.name_ids[event]] if trace.num_events else "nothing"
     beside = f", beside {format_bytes(steps.beside_bytes)} that stay" if steps.beside_bytes else ""

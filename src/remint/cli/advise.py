@@ -18,6 +18,7 @@ examples:
   remint advise train.py --epochs 3
   remint advise --fits 24MiB --report advice.html train.py
   remint advise --accept 1.5 --json - -m package.train
+  remint advise --fake train.py:step --device a100-80gb   nothing is run
 """
 
 
@@ -32,6 +33,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_ADVISE,
         **EXAMPLES,
     )
+    _add_options(parser)
+    parser.add_argument(
+        "--fake",
+        action="store_true",
+        help="run nothing and allocate nothing: SCRIPT is script.py:fn, where fn() returns (model, args), and "
+        "optionally kwargs and a loss function, as for `remint capture`",
+    )
+    add_script(parser)
+    parser.set_defaults(command=advise_command)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fits", metavar="BUDGET", help='does it fit in this, such as "24GiB", and at what cost?')
     parser.add_argument(
         "--accept",
@@ -43,17 +56,28 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--steps", type=int, default=3, help="how many steps are timed and recorded (default: 3)")
     parser.add_argument("--no-trial", action="store_true", help="do not try the recommended budget")
     parser.add_argument(
+        "--device",
+        default="a100-80gb",
+        help="with --fake: whose peak rates give the time, such as h100-80gb; or a .json file (default: a100-80gb)",
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=("sgd", "momentum", "adam"),
+        default="adam",
+        help="with --fake: whose state is counted (default: adam)",
+    )
+    parser.add_argument(
         "--report", metavar="PATH", help="write the answer as a page, with the memory-time curve (.html)"
     )
     add_json(parser, "the answer")
-    add_script(parser)
-    parser.set_defaults(command=advise_command)
 
 
 def advise_command(options: argparse.Namespace) -> int:
     """Answer; return 0, or 1 if it does not fit in what was asked for, or the script failed before it was seen."""
-    check_script(options)
+    if options.fake:
+        return _advise_fake(options)
     check_outputs(options.json, options.report)
+    check_script(options)
     if options.steps < 1:
         raise ValueError(f"--steps is 1 or more, not {options.steps}")
     from remint.advice.answers import Question
@@ -67,9 +91,14 @@ def advise_command(options: argparse.Namespace) -> int:
     )
     stdout = reserve_stdout() if options.json == "-" else None
     watch = Watch(steps=options.steps, try_budget=question.try_budget)
-    with script_steps(watch):
+
+    def step_ended() -> bool:
+        watch.step_ended()
+        return watch.done
+
+    with script_steps(step_ended):
         ended = run_script(options, quiet=BudgetError)
-        watch.close(ended.error)
+    watch.close(ended.error)
     if not watch.recorded:
         hint = misplaced_options(options, _OPTIONS)
         reason = str(ended) or (
@@ -82,6 +111,31 @@ def advise_command(options: argparse.Namespace) -> int:
         return ended.code or 1
     advice = question.with_trial(watch)
     _show(advice, options, stdout)
+    return 1 if advice.fits is False else 0
+
+
+def _advise_fake(options: argparse.Namespace) -> int:
+    from remint.advice.devices import device_named
+    from remint.advice.fake import advise_fake
+    from remint.cli.step_function import load_step
+
+    # Nothing is run, so there are no arguments of a script: options may stand on both sides of it.
+    rest = argparse.ArgumentParser(prog="remint advise --fake script.py:fn", argument_default=argparse.SUPPRESS)
+    _add_options(rest)
+    for action in rest._actions:
+        action.default = argparse.SUPPRESS
+    options = rest.parse_args(options.args, namespace=options)
+    check_outputs(options.json, options.report)
+    device = device_named(options.device)
+    advice = advise_fake(
+        load_step(options.script),
+        subject=options.script.rpartition(":")[2],
+        device=device,
+        optimizer=options.optimizer,
+        fits=options.fits,
+        accept=options.accept,
+    )
+    _show(advice, options, None)
     return 1 if advice.fits is False else 0
 
 

@@ -67,8 +67,9 @@ def page_data(
 
 def advice_data(advice: Advice) -> dict[str, Any]:
     """Return the answer: a sentence, the holders, the table of budgets, their curve, and how to use one."""
-    used = advice.asked if advice.fits else advice.recommended
-    found = {c.budget_bytes: c for c in (*advice.choices, advice.least, advice.recommended, advice.asked) if c}
+    used = advice.used
+    choices = (*advice.choices, advice.least, advice.recommended, advice.asked)
+    found = {c.budget_bytes: c for c in choices if c is not None and c.budget_bytes < advice.peak_bytes}
     chart = {
         "name": advice.subject,
         "percent": False,

@@ -73,6 +73,13 @@ class Advice:
         """Whether the step fits in the budget that was asked about; None if none was."""
         return None if self.asked is None else self.asked.learned is not None
 
+    @property
+    def used(self) -> Choice | None:
+        """The budget to use: the one that was asked about, if the step needs one and fits in it; or the recommended."""
+        if self.asked is not None and self.fits:
+            return self.asked if self.asked.budget_bytes < self.peak_bytes else None
+        return self.recommended
+
     def verdict(self) -> str:
         """Return the answer in one or two sentences."""
         subject = self.subject if self.is_script else f"{self.subject}()"
@@ -99,7 +106,7 @@ class Advice:
         data = asdict(self)
         for name in ("holders", "outside"):
             data[name] = [holder._asdict() for holder in getattr(self, name)]
-        used = self.asked if self.fits else self.recommended
+        used = self.used
         return {
             "format": "remint.advice",
             **data,
@@ -121,6 +128,8 @@ class Advice:
         }
         for nbytes in sorted(rows, reverse=True):
             found = rows[nbytes]
+            if nbytes >= self.peak_bytes:
+                continue  # nothing is saved
             remarks = [
                 text
                 for text, other in (
@@ -148,7 +157,7 @@ class Advice:
         for budget, part, greedy, learned, remark in self.table():
             lines.append(f"{budget:>10}  {part:>7}  {greedy:>11}  {learned:>6}  {remark}".rstrip())
         lines += ["", f"Nothing works below {format_bytes(self.min_budget_bytes)}: {self.min_budget_reason}."]
-        used = self.asked if self.fits else self.recommended
+        used = self.used
         if used is not None:
             lines += [
                 "",

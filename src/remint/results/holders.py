@@ -90,7 +90,7 @@ class _BackwardPasses:
 def _where(log: BlockLog, rectangle: Rectangle) -> str:
     if rectangle.label < 0 or rectangle.storage < 0:
         return ""
-    module, line = split_source(log.labels[rectangle.label].source)
+    module, line = split_source(log.labels[rectangle.label].source.removeprefix("backward of "))
     if module:
         # Layers of a stack are one row.
         return re.sub(r"\.\d+(?=\.|$)", ".*", module)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from remint.results.advice import Choice
 from remint.results.run import Run
 from remint.simulator.simulate import simulate
 from remint.trace import Trace
+from remint.trace.events import ELSEWHERE
 
 # The first steps of a budget are greedy. A guard ends them at 100 times their own time: stay well away from it.
 MAX_GREEDY_SLOWDOWN = 30.0
@@ -41,7 +45,7 @@ class MeasuredSteps:
     beside_bytes: int = 0
     """Counted in every budget, but not in the trace: what the program made before, and holds."""
 
-    @property
+    @cached_property
     def peak_bytes(self) -> int:
         """What a step takes without a budget, workspaces included."""
         run = simulate(self.trace, budget=2 * self.trace.peak_bytes + (1 << 20), policy="coop", memory="arena")
@@ -49,8 +53,21 @@ class MeasuredSteps:
 
     @property
     def min_budget_bytes(self) -> int:
-        """A proven lower bound: no schedule of the same ops can do with less."""
-        return self.trace.min_budget_bytes + self.beside_bytes
+        """A proven lower bound: one op's inputs and outputs, or what is held at the end, has to be there at once."""
+        return max(self.trace.min_budget_bytes, self.held_bytes) + self.beside_bytes
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """What the program holds when the steps end: mostly gradients, in a graph also weights."""
+        trace = self.trace
+        roots = list(range(trace.num_tensors))
+        aliases, args = trace.aliases.tolist(), trace.args.tolist()
+        begins = np.repeat(trace.arg_offsets[:-1], np.diff(trace.out_offsets)).tolist()
+        for tensor, alias in enumerate(aliases):
+            if alias >= 0:
+                roots[tensor] = roots[args[begins[tensor] + alias]]
+        held = {roots[tensor] for tensor in trace.held.tolist()}
+        return sum(int(trace.nbytes[root]) for root in held if aliases[root] != ELSEWHERE)
 
 
 def choice(steps: MeasuredSteps, budget_bytes: int) -> Choice:
