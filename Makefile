@@ -70,6 +70,8 @@ bench: setup
 	$(BIN)/python benchmarks/largest_input.py
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/advice.py
+	$(BIN)/python benchmarks/advice_fake.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py
 	$(BIN)/python benchmarks/online.py --free gpt unet $(if $(FULL),gpt2 resnet)
 	$(BIN)/python benchmarks/online.py gpt unet
