@@ -38,7 +38,7 @@ __all__ = [
 
 # These need torch: imported when they are first used.
 _RUNTIME = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
-__all__ += [*_RUNTIME, "compile"]
+__all__ += [*_RUNTIME, "advise", "compile"]
 
 
 def _open_standing_budget(budget_bytes: int | None) -> _entrance.StandingBudget:
@@ -61,6 +61,11 @@ def __getattr__(name: str) -> Any:
 
         globals()[name] = getattr(runtime, name)
         return globals()[name]
+    if name == "advise":
+        from remint.advice import advise
+
+        globals()[name] = advise
+        return advise
     if name == "compile":
         from remint.compiled import compile
 
