@@ -15,6 +15,7 @@ class Figures(TypedDict):
     pinned_bytes: int
     min_budget_bytes: int
     spilled_bytes: int
+    outside_bytes: int
     num_ops: int
     num_evictions: int
     num_frees: int
@@ -72,10 +73,14 @@ class Session:
         record: bool,
         source_lines: bool,
         learn: bool,
+        several: bool,
         max_slowdown: float,
+        partner: Session | None,
         **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
-    def enter(self) -> None: ...
+    @property
+    def device(self) -> str: ...
+    def enter(self, partners: list[Session] = ...) -> None: ...
     def leave(self) -> None: ...
     def close(self) -> None: ...
     @property

@@ -56,7 +56,7 @@ def cache_folder() -> Path:
 
 
 def _key(torch: TorchInstallation, sources: Sources) -> str:
-    abi = f"{sysconfig.get_config_var('SOABI')}-cxx11abi{int(torch.cxx11_abi)}"
+    abi = f"{sysconfig.get_config_var('SOABI')}-cxx11abi{int(torch.cxx11_abi)}{'-cuda' if sources.cuda else ''}"
     return f"remint-{__version__}-torch-{torch.version}-{abi}-{sources.digest[:12]}"
 
 

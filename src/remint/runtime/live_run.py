@@ -26,6 +26,8 @@ class LiveRun:
         self.deallocation = "eager"
         self.status = "ok"
         self.failure: str | None = None
+        # The runs of each device, by name: of a budget of one device, this one.
+        self.devices: dict[str, LiveRun] = {session.device: self}
 
     def _failed(self, error: BaseException | None) -> None:
         from remint.errors import BudgetError
@@ -69,6 +71,15 @@ class LiveRun:
     def spilled_bytes(self) -> int:
         """With `overflow="spill"`: bytes that were taken from ordinary memory, all in all."""
         return int(self._figure("spilled_bytes"))
+
+    @property
+    def outside_bytes(self) -> int:
+        """Memory of the accelerator that was taken since the budget was opened, and that is not in its arena, now.
+
+        Numbers, pools of captured graphs, buffers of NCCL and other libraries. PyTorch's allocator counts it: what a
+        library takes from the driver itself is not in it. 0 on the CPU.
+        """
+        return int(self._figure("outside_bytes"))
 
     @property
     def num_ops(self) -> int:
@@ -216,6 +227,7 @@ class LiveRun:
             "peak_bytes",
             "pinned_bytes",
             "spilled_bytes",
+            "outside_bytes",
             "num_ops",
             "num_evictions",
             "num_frees",
