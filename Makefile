@@ -109,7 +109,8 @@ asan: $(VENV)/installed
 	$(ON_ASAN) $(SANITIZED_PYTEST) $(PARALLEL) -m "(core or runtime or threads) and not slow" tests
 
 # The thread tests once more, on modules that check that threads do not race.
-tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 die_after_fork=0" PYTHONPATH=build/tsan/package \
+tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 die_after_fork=0 \
+  suppressions=$(CURDIR)/tests/tsan_suppressions.txt" PYTHONPATH=build/tsan/package \
   $(call PRELOAD,tsan) $(BIN)/python
 tsan: $(VENV)/installed
 	$(call build_sanitized,tsan,thread)
