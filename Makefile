@@ -122,7 +122,7 @@ tsan: $(VENV)/installed
 # The CUDA backend, compiled against the CUDA build of torch and tested on a CUDA runtime without a GPU. The torch is in
 # an environment of its own, of 4.7 GB. The log says what ran.
 CUDA_VENV := .venv-cuda
-CUDA_LOG := benchmarks/results/$(shell date +%Y-%m-%d)-cuda-check.txt
+CUDA_LOG := benchmarks/results/cuda_check.$(shell date +%Y-%m-%d).txt
 $(CUDA_VENV)/installed:
 	test -x $(CUDA_VENV)/bin/python || $(PYTHON) -m venv $(CUDA_VENV)
 	$(CUDA_VENV)/bin/pip install --quiet "torch===2.13.0" "nvidia-cuda-crt==13.0.*" numpy pybind11 pytest hypothesis rich
@@ -139,7 +139,7 @@ cuda-check: $(VENV)/installed $(CUDA_VENV)/installed
 	for delay in 0 200; do \
 	  echo "streams wait up to $$delay microseconds"; \
 	  FAKE_CUDA_DELAY_US=$$delay LD_PRELOAD="$(CURDIR)/build/cuda/libfake_cuda.so" PYTHONPATH=build/cuda/package \
-	    $(CUDA_VENV)/bin/python -m pytest -v -p no:cacheprovider tests/cuda || exit 1; \
+	    $(CUDA_VENV)/bin/python -m pytest -vv --disable-warnings -p no:cacheprovider tests/cuda || exit 1; \
 	done > build/cuda/log.txt 2>&1 || { cat build/cuda/log.txt; exit 1; }
 	sed -e "s#$(CURDIR)/##g" build/cuda/log.txt > "$(CUDA_LOG)"
 	tail -n 1 "$(CUDA_LOG)"

@@ -454,6 +454,9 @@ extern "C" std::uint64_t fake_num_kernels() {
 extern "C" std::uint64_t fake_num_host_waits() {
   return num_host_waits;
 }
+extern "C" void fake_sleep(cudaStream_t stream, int microseconds) {
+  stream_of(stream).push([=] { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); });
+}
 extern "C" std::uint64_t fake_used_bytes(int device) {
   const std::lock_guard<std::mutex> lock(memory_mutex);
   return used[device];

@@ -243,6 +243,24 @@ def test_a_replay_on_a_device_that_is_not_current(device):
     assert run.devices[f"{device}:1"].num_rematerializations > 0
 
 
+hidden: list[torch.Tensor] = []
+
+
+@torch.library.custom_op("remint_devices::peek", mutates_args=())
+def peek(x: torch.Tensor) -> torch.Tensor:
+    return x + hidden[0].to(x.device)
+
+
+def test_an_op_that_reads_a_hidden_tensor_of_another_device_is_not_repeated(device):
+    with remint.budget(roomy(device), chaos=True, check=True):
+        hidden[:] = [torch.ones(4096, device=f"{device}:1") * 3]
+        seen = peek(torch.ones(4096, device=f"{device}:0") * 4)
+        hidden[0].mul_(5.0)
+        assert torch.equal(seen.cpu(), torch.full((4096,), 7.0))
+        assert torch.equal(hidden[0].cpu(), torch.full((4096,), 15.0))
+    hidden.clear()
+
+
 def test_figures_are_by_device(device):
     with remint.budget({f"{device}:1": "4MiB", "cpu": "8MiB"}) as run:
         kept = torch.ones(MIB // 4, device=f"{device}:1") * 2

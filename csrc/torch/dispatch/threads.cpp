@@ -95,8 +95,7 @@ const Entered* sleeping() {
 }
 
 // The budget that this thread works for.
-const Entered* current() {
-  const ThisThread& here = this_thread;
+const Entered* current(const ThisThread& here) {
   if (here.outside) return nullptr;
   if (!c10::impl::tls_is_dispatch_key_included(kKey)) return num_asleep == 0 ? nullptr : sleeping();
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
@@ -116,15 +115,16 @@ void set_asleep(Entered& entered, bool asleep) {
 }  // namespace
 
 c10::ArrayRef<std::shared_ptr<Session>> current_sessions() {
-  if (this_thread.working != nullptr) return *this_thread.working;
-  const Entered* one = current();
+  const ThisThread& here = this_thread;
+  if (here.working != nullptr) return *here.working;
+  const Entered* one = current(here);
   return one == nullptr ? c10::ArrayRef<std::shared_ptr<Session>>() : one->sessions;
 }
 
 Session* current_session(c10::Device device) {
-  if (this_thread.working != nullptr && (*this_thread.working)->is_of(device))
-    return this_thread.working->get();
-  const Entered* one = current();
+  const ThisThread& here = this_thread;
+  if (here.working != nullptr && (*here.working)->is_of(device)) return here.working->get();
+  const Entered* one = current(here);
   if (one == nullptr) return nullptr;
   for (const std::shared_ptr<Session>& session : one->sessions) {
     if (session->is_of(device)) return session.get();
@@ -158,7 +158,8 @@ void set_main_thread(unsigned long ident) {
 }
 
 bool is_main_thread_in(const Session* session) {
-  return this_thread.innermost != nullptr && this_thread.innermost->sessions.front().get() == session &&
+  const Entered* innermost = this_thread.innermost;
+  return innermost != nullptr && innermost->sessions.front().get() == session &&
          PyThread_get_thread_ident() == main_thread;
 }
 
