@@ -41,6 +41,7 @@ _PLAIN_SESSION: dict[str, Any] = {
     "record": False,
     "source_lines": False,
     "learn": False,
+    "planner": [],
     "max_slowdown": 0.0,
 }
 

@@ -37,6 +37,8 @@ struct SessionOptions {
   bool record = false;        // take notes of the op stream
   double max_slowdown = 0.0;  // of a step; more is an error. 0: no limit
   bool learn = false;         // know a step that comes again, and guide the engine through it
+  // The command of the process that plans learned steps; empty: none does.
+  std::vector<std::string> planner;
   bool source_lines = false;  // know the line of the program that each op came from
 };
 
