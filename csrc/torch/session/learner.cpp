@@ -56,6 +56,7 @@ bool Learner::find_boundary() {
 }
 
 void Learner::boundary() {
+  collect_answer();
   std::uint32_t ended = kNone;
   // A step that fits has nothing to learn.
   const bool pressed = state_.engine->statistics().num_evictions > at_begin_.num_evictions;
@@ -219,7 +220,7 @@ bool Learner::follow(std::uint32_t id) {
   KnownStep& known = known_[id];
   if (known.greedy_evictions == 0) return false;
   // A plan may come where no guide was found.
-  if (known.failures == kMostFailures && asked_ != id) return false;
+  if (known.failures == kMostFailures && asked_ != id && !known.answer) return false;
   Surroundings surroundings;
   std::vector<Bytes> sizes;
   if (!find_constants(known, surroundings, sizes)) return false;
@@ -239,7 +240,7 @@ bool Learner::follow(std::uint32_t id) {
     known.placed_for = surroundings;
     if (!known.guide) known.simulated.reset();
   }
-  if (asked_ == id) take_plan(id, surroundings, sizes);
+  take_plan(id, surroundings, sizes);
   ask_for_plan(id, surroundings, sizes);
   if (!known.guide) {
     known.failures = std::min(known.failures + 1, kMostFailures);
@@ -271,15 +272,19 @@ void Learner::ask_for_plan(std::uint32_t id, const Surroundings& surroundings,
   if (planner_.start(write_question(question, known.trace, sizes, used_afterwards(id)))) asked_ = id;
 }
 
-void Learner::take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes) {
+// Another step may come before the one that was planned.
+void Learner::collect_answer() {
+  if (asked_ == kNone) return;
   const std::optional<std::string> answer = planner_.answer();
-  if (!answer) {
-    if (!planner_.running()) asked_ = kNone;
-    return;
-  }
+  if (!answer && planner_.running()) return;
+  if (answer) known_[asked_].answer = read_answer(*answer);
   asked_ = kNone;
+}
+
+void Learner::take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes) {
   KnownStep& known = known_[id];
-  std::optional<PlannedActions> plan = read_answer(*answer);
+  std::optional<PlannedActions> plan;
+  std::swap(plan, known.answer);
   if (!plan) return;
   std::optional<SimulatedStep> planned = simulate_planned(known.trace, sizes, used_afterwards(id),
                                                           limits_with(surroundings, known.plan_less), *plan);

@@ -100,11 +100,12 @@ class Learner {
     std::uint64_t greedy_evictions = 0;
     std::optional<SimulatedStep> simulated;
     std::optional<GuidedStep> guide;
-    std::optional<PlannedActions> plan;  // of a process that planned it
-    bool planned = false;                // the guide is that of the plan
-    std::uint32_t num_followed = 0;      // times that its guide was followed to the end
-    std::uint32_t num_questions = 0;     // that the process was asked
-    Bytes plan_less = 0;                 // parts of the budget, in 1/1024, that the next plan leaves unused
+    std::optional<PlannedActions> answer;  // a plan that was not looked at yet
+    std::optional<PlannedActions> plan;    // the one that is followed, or was
+    bool planned = false;                  // the guide is that of the plan
+    std::uint32_t num_followed = 0;        // times that its guide was followed to the end
+    std::uint32_t num_questions = 0;       // that the process was asked
+    Bytes plan_less = 0;                   // parts of the budget, in 1/1024, that the next plan leaves unused
     Surroundings placed_for;
     std::uint32_t failures = 0;  // to find a guide that is better than the policy
   };
@@ -122,6 +123,7 @@ class Learner {
                   const std::vector<Bytes>& sizes);
   StepLimits limits_with(const Surroundings& surroundings, Bytes shrink) const;
   void ask_for_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  void collect_answer();
   void take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
   std::vector<std::int32_t> used_afterwards(std::uint32_t id) const;
   void count(StepFigures& figures);
