@@ -70,6 +70,8 @@ bench: setup
 	$(BIN)/python benchmarks/largest_input.py
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/advice.py
+	$(BIN)/python benchmarks/advice_fake.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py
 	$(BIN)/python benchmarks/online.py --free gpt unet $(if $(FULL),gpt2 resnet)
 	$(BIN)/python benchmarks/online.py gpt unet
@@ -109,7 +111,8 @@ asan: $(VENV)/installed
 	$(ON_ASAN) $(SANITIZED_PYTEST) $(PARALLEL) -m "(core or runtime or threads) and not slow" tests
 
 # The thread tests once more, on modules that check that threads do not race.
-tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 die_after_fork=0" PYTHONPATH=build/tsan/package \
+tsan: ON_TSAN := TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1 die_after_fork=0 \
+  suppressions=$(CURDIR)/tests/tsan_suppressions.txt" PYTHONPATH=build/tsan/package \
   $(call PRELOAD,tsan) $(BIN)/python
 tsan: $(VENV)/installed
 	$(call build_sanitized,tsan,thread)

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer, unchanged: everything that `train()` allocates comes out of the budget."""
+"""Hugging Face's Trainer with a callback: everything that `train()` allocates comes out of the budget."""
 
 import tempfile
 
@@ -6,6 +6,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 import remint
+from remint.integrations.transformers import BudgetCallback
 
 
 def train(budget: int | str) -> tuple[float, remint.Run]:
@@ -26,10 +27,9 @@ def train(budget: int | str) -> tuple[float, remint.Run]:
             save_strategy="no",
             dataloader_pin_memory=False,
         )
-        trainer = Trainer(model, arguments, train_dataset=data)
-        with remint.budget(budget) as run:
-            result = trainer.train()
-    return result.training_loss, run.finished()
+        with BudgetCallback(budget) as callback:
+            result = Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()
+    return result.training_loss, callback.run.finished()
 
 
 loss, free = train("1GiB")

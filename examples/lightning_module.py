@@ -1,4 +1,4 @@
-"""Lightning, unchanged: a LightningModule and a Trainer, with `fit` inside the budget."""
+"""Lightning with a callback: a LightningModule and a Trainer, whose training is inside the budget."""
 
 import logging
 import warnings
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import remint
+from remint.integrations.lightning import Budget
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="lightning")
@@ -41,10 +42,12 @@ def train(budget: int | str) -> tuple[list[float], remint.Run]:
     model.net(torch.zeros(2, 3, 16, 16))
     data = torch.utils.data.TensorDataset(torch.randn(96, 3, 16, 16), torch.randint(10, (96,)))
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", enable_checkpointing=False, **quiet)
-    with remint.budget(budget) as run:
-        trainer.fit(model, torch.utils.data.DataLoader(data, 32))
-    return model.losses, run.finished()
+    callback = Budget(budget)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", enable_checkpointing=False, callbacks=[callback], **quiet
+    )
+    trainer.fit(model, torch.utils.data.DataLoader(data, 32))
+    return model.losses, callback.run.finished()
 
 
 losses, free = train("1GiB")

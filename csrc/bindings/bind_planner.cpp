@@ -125,8 +125,9 @@ void remint::bind_search(py::module_& module) {
 
   py::class_<remint::BackwardSearch, std::shared_ptr<remint::BackwardSearch>>(module, "BackwardSearch")
       .def(py::init<const remint::SearchProblem&, double, const std::vector<int>&,
-                    std::shared_ptr<remint::BackwardSearch>>(),
-           py::arg("problem"), py::arg("budget"), py::arg("watched"), py::arg("easier") = nullptr)
+                    std::shared_ptr<remint::BackwardSearch>, double>(),
+           py::arg("problem"), py::arg("budget"), py::arg("watched"), py::arg("easier") = nullptr,
+           py::arg("hurry") = 1.0)
       .def("run", &remint::BackwardSearch::run, py::arg("states"), py::arg("limit"),
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("ended", &remint::BackwardSearch::ended)

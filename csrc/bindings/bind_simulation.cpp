@@ -239,6 +239,7 @@ void bind_simulation(py::module_& module) {
   py::class_<TraceFacts>(module, "TraceFacts")
       .def_readonly("peak_bytes", &TraceFacts::peak_bytes)
       .def_readonly("min_budget_bytes", &TraceFacts::min_budget_bytes)
+      .def_readonly("min_budget_event", &TraceFacts::min_budget_event)
       .def_readonly("constant_bytes", &TraceFacts::constant_bytes)
       .def_readonly("computed_ns", &TraceFacts::computed);
   module.def(
@@ -246,17 +247,19 @@ void bind_simulation(py::module_& module) {
       py::arg("trace"));
 
   py::class_<PySimulation>(module, "Simulation")
-      .def(py::init([](Bytes budget, bool arena, bool ghosts, bool events, bool timeline, bool blocks,
-                       const py::kwargs& options) {
+      .def(py::init([](Bytes budget, bool arena, bool placed, bool ghosts, bool events, bool timeline,
+                       bool blocks, const py::kwargs& options) {
              SimulationOptions simulation;
              simulation.budget = budget;
              simulation.arena = arena;
+             simulation.placed = placed;
              simulation.ghosts = ghosts;
              simulation.engine = engine_options(options);
              return std::make_unique<PySimulation>(simulation, events, timeline, blocks);
            }),
-           py::kw_only(), py::arg("budget"), py::arg("arena") = false, py::arg("ghosts") = false,
-           py::arg("events") = false, py::arg("timeline") = false, py::arg("blocks") = false)
+           py::kw_only(), py::arg("budget"), py::arg("arena") = false, py::arg("placed") = true,
+           py::arg("ghosts") = false, py::arg("events") = false, py::arg("timeline") = false,
+           py::arg("blocks") = false)
       .def("advance", &PySimulation::advance, py::arg("trace"), py::kw_only(), py::arg("finish"))
       .def("is_resident", &PySimulation::resident, py::arg("tensor"))
       .def("check", &PySimulation::check)

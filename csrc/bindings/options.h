@@ -41,6 +41,8 @@ inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
       options.ignore_small = value.cast<double>();
     } else if (name == "sample") {
       options.sample = value.cast<bool>();
+    } else if (name == "time_exponent") {
+      options.time_exponent = value.cast<double>();
     } else if (name == "windows") {
       options.windows = windows_named(value.cast<std::string>());
     } else if (name == "seed") {

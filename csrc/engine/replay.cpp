@@ -1,5 +1,6 @@
 #include "engine/replay.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <unordered_set>
 
@@ -8,8 +9,15 @@
 namespace remint {
 
 void Replay::acquire() {
+  const std::vector<ValueId>& acquired = state_.running.innermost().acquired;
+  // Mostly nothing is missing.
+  if (std::all_of(acquired.begin(), acquired.end(), [&](ValueId value) { return state_.defined(value); })) {
+    for (ValueId value : acquired) transitions_.access(state_.records.value(value).storage);
+    for (ValueId value : acquired) transitions_.lock(state_.records.value(value).storage);
+    return;
+  }
   Frame frame;
-  frame.acquired = &state_.running.innermost().acquired;
+  frame.acquired = &acquired;
   drive(frame);
 }
 

@@ -11,13 +11,12 @@
 // The search is A* with the bound of window_bound.h. Four things keep it small:
 //  - a state is not looked into if another with fewer values costs no more;
 //  - a first run that frees as much as it asks for, looking back, is taken at once: whatever else happens in
-//  its stage
-//    can as well happen before it;
+//    its stage can as well happen before it;
 //  - an op that can as well run before the first run as after it, runs before;
 //  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs
-//  less than a
-//    bound, and the way from the end to a state costs so much, then the way on from there costs the rest (as
-//    in Adaptive A*, Koenig and Likhachev, 2005).
+//    less than a bound, and the way from the end to a state costs so much, then the way on from there costs
+//    the rest (as in Adaptive A*, Koenig and Likhachev, 2005); and from a state it costs no less than from
+//    the best of the states that come next.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +32,10 @@ namespace remint {
 class BackwardSearch {
  public:
   // Only `watched` values have bytes: see watched_problem.h. `easier` is a search for the same ops with no
-  // smaller budget and a beginning of the same list of values; what it has learned is used.
+  // smaller budget and a beginning of the same list of values; what it has learned is used. What is left to
+  // pay counts `hurry` times: above 1 the search finds a schedule sooner, not the cheapest one, and no bound.
   BackwardSearch(const SearchProblem& problem, double budget, const std::vector<int>& watched,
-                 std::shared_ptr<BackwardSearch> easier = nullptr);
+                 std::shared_ptr<BackwardSearch> easier = nullptr, double hurry = 1);
   BackwardSearch(const BackwardSearch&) = delete;
   BackwardSearch& operator=(const BackwardSearch&) = delete;
 
@@ -64,6 +64,7 @@ class BackwardSearch {
     std::int16_t frontier;  // the op whose first run is next
     std::int16_t op;        // that runs between this state and its parent
     bool measured;          // `left` is the bound of this state, not only what follows from its parent's
+    bool closed;            // what can have happened before it has been entered
   };
   struct Entry {
     double total;
@@ -77,11 +78,15 @@ class BackwardSearch {
     }
   };
 
+  const WindowBound* bound_of(const BackwardSearch* easier) const;
   bool fits(const ValueSet& wanted, int op) const;
   void enter(const State& state, double limit);
   void look_into(int at, double limit);
   bool dominated(const State& state) const;
   bool can_wait(const State& state) const;
+  template <class Visit>
+  void each_before(const ValueSet& wanted, int frontier, Visit&& visit) const;
+  void back_up();
   int find(const ValueSet& wanted, int frontier) const;
   double learned(const ValueSet& wanted, int frontier) const;
   void grow_table();
@@ -91,6 +96,7 @@ class BackwardSearch {
   WindowBound window_bound_;
   std::shared_ptr<BackwardSearch> easier_;
   ValueSet easier_values_;  // those that it watches
+  double hurry_;
   std::vector<State> states_;
   std::vector<int> table_;  // open addressing: 1 + the number of a state, or 0
   std::vector<Entry> heap_;

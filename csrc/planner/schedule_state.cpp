@@ -280,7 +280,10 @@ void SearchState::change_run(int op, int stage, bool on) {
     erase_sorted(runs, stage);
     cost_ -= price(op, stage);
   }
-  for (int v : inputs_[op]) change_use(v, stage, on ? 1 : -1);
+  for (int v : inputs_[op]) {
+    change_use(v, stage, on ? 1 : -1);
+    if (!on) mark_next_use(v, stage);
+  }
   for (auto [input, output] : problem_.consumes[op]) {
     // Like a drop before the next stage.
     const std::vector<int>& made = runs_[producer_[input]];
@@ -303,6 +306,16 @@ void SearchState::change_run(int op, int stage, bool on) {
     auto use = std::lower_bound(uses_[v].begin(), uses_[v].end(), Interval{stage + 1, 0});
     if (use != uses_[v].end() && (next == runs.end() || use->first < *next)) mark(use->first);
   }
+}
+
+// Of the uses that a drop leaves without a value only the first is marked: the others find what it makes.
+// When that one is gone, the next must make the value.
+void SearchState::mark_next_use(int value, int stage) {
+  const std::vector<Interval>& uses = uses_[value];
+  const std::vector<int>& runs = runs_[producer_[value]];
+  auto use = std::lower_bound(uses.begin(), uses.end(), Interval{stage + 1, 0});
+  if (use == uses.end() || available(value, use->first)) return;
+  if (!std::binary_search(runs.begin(), runs.end(), use->first)) mark(use->first);
 }
 
 void SearchState::change_use(int value, int stage, int by) {

@@ -101,6 +101,7 @@ class SearchState {
   void simulate(int stage);
   void change_run(int op, int stage, bool on);
   void change_use(int value, int stage, int by);
+  void mark_next_use(int value, int stage);
   void rebuild(int value);
   double extra(int stage);
   void add_range(int first, int last, double bytes);

@@ -93,6 +93,7 @@ struct RecordedColumns {
 struct TraceFacts {
   Bytes peak_bytes = 0;        // when storages are freed as soon as the program releases them
   Bytes min_budget_bytes = 0;  // no schedule can do with less: one op's inputs and outputs, and the constants
+  std::size_t min_budget_event = 0;  // the op that needs so much
   Bytes constant_bytes = 0;
   Nanoseconds computed = 0;
 };

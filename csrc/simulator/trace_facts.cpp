@@ -65,7 +65,10 @@ TraceFacts trace_facts(const TraceColumns& trace) {
     }
     facts.computed += trace.nanoseconds[e];
     facts.peak_bytes = std::max(facts.peak_bytes, live);
-    facts.min_budget_bytes = std::max(facts.min_budget_bytes, live_constants + at_hand);
+    if (live_constants + at_hand > facts.min_budget_bytes) {
+      facts.min_budget_bytes = live_constants + at_hand;
+      facts.min_budget_event = e;
+    }
   }
   return facts;
 }

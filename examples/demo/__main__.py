@@ -162,8 +162,9 @@ def main() -> None:
             tables.append(markdown(model, rows))
         items: dict[str, Any] = {file.stem: remint.Run.load(file) for file in sorted(folder.glob("*.run"))}
         items |= {file.stem: remint.Plan.load(file) for file in sorted(folder.glob("*.plan"))}
-        # A plan stands beside the run of the same network.
-        write_html(args.output, dict(sorted(items.items())), title="remint demo")
+        # A plan stands beside the run of the same network, and each network by itself.
+        networks = {name: next(network for network in NAMES.values() if name.startswith(network)) for name in items}
+        write_html(args.output, dict(sorted(items.items())), title="remint demo", groups=networks)
     tables_path = args.output.with_suffix(".md")
     tables_path.write_text("\n".join(tables))
     console.print(f"Report: {args.output.resolve()}", soft_wrap=True)

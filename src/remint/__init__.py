@@ -37,7 +37,7 @@ __all__ = [
 
 # These need torch: imported when they are first used.
 _RUNTIME = ("budget", "evict", "fit", "is_resident", "materialize", "pin", "record")
-__all__ += [*_RUNTIME, "compile"]
+__all__ += [*_RUNTIME, "advise", "compile"]
 
 
 def __dir__() -> list[str]:
@@ -50,6 +50,11 @@ def __getattr__(name: str) -> Any:
 
         globals()[name] = getattr(runtime, name)
         return globals()[name]
+    if name == "advise":
+        from remint.advice import advise
+
+        globals()[name] = advise
+        return advise
     if name == "compile":
         from remint.compiled import compile
 

@@ -23,6 +23,8 @@ class TraceFacts:
     @property
     def min_budget_bytes(self) -> int: ...
     @property
+    def min_budget_event(self) -> int: ...
+    @property
     def constant_bytes(self) -> int: ...
     @property
     def computed_ns(self) -> int: ...
@@ -35,6 +37,7 @@ class Simulation:
         *,
         budget: int,
         arena: bool = False,
+        placed: bool = True,
         ghosts: bool = False,
         events: bool = False,
         timeline: bool = False,
@@ -91,7 +94,12 @@ class LeastMemory:
 
 class BackwardSearch:
     def __init__(
-        self, problem: SearchProblem, budget: float, watched: Sequence[int], easier: BackwardSearch | None = None
+        self,
+        problem: SearchProblem,
+        budget: float,
+        watched: Sequence[int],
+        easier: BackwardSearch | None = None,
+        hurry: float = 1.0,
     ) -> None: ...
     def run(self, states: int, limit: float) -> None: ...
     @property

@@ -24,6 +24,8 @@ class EngineOptions:
     """Blocks may be moved together where no free block is large enough. None: on the arena."""
     ignore_small: float = 0.0
     """Pass over candidates smaller than this fraction of their mean size."""
+    time_exponent: float = 1.0
+    """How much the time until a value is needed counts in the scores of `clairvoyant`."""
     sample: bool = False
     """Score only sqrt(n) candidates drawn at random."""
     seed: int = 0

@@ -76,3 +76,18 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) * factor >= 1:
             return f"{seconds * factor:.1f} {unit}"
     return f"{seconds * 1e9:.0f} ns"
+
+
+def budget_text(nbytes: int) -> str:
+    """Return a short budget that people can write, of at least `nbytes`.
+
+    >>> budget_text(50_000_000), parse_budget(budget_text(50_000_000)) >= 50_000_000, budget_text(700)
+    ('47.7MiB', True, '700')
+    """
+    if nbytes < 1024:
+        return str(nbytes)
+    power = min((nbytes.bit_length() - 1) // 10, 5)
+    # Small numbers take one more digit, so that the text is at most 1% above.
+    digits = 1 if nbytes >= 10 * 1024**power else 2
+    number = math.ceil(nbytes * 10**digits / 1024**power) / 10**digits
+    return f"{number:.{digits}f}".rstrip("0").rstrip(".") + f"{'KMGTP'[power - 1]}iB"

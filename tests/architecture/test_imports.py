@@ -25,6 +25,7 @@ TORCH_SIDE = INTEGRATIONS | names_in(
     "remint.capture",
     "remint.runtime",
     "remint.compiled",
+    "remint.advice",
     "remint.testing",
 )
 
@@ -41,6 +42,7 @@ LAYERS = [
     {"torch_extension", "_torch"},
     {"capture"},
     {"runtime", "compiled"},
+    {"advice"},
     {"integrations"},
     {"testing"},
     {"cli"},
@@ -48,7 +50,8 @@ LAYERS = [
 
 
 @pytest.mark.parametrize(
-    "part", ["trace", "graph", "results", "simulator", "planners", "capture", "runtime", "compiled", "report", "cli"]
+    "part",
+    ["trace", "graph", "results", "simulator", "planners", "capture", "runtime", "compiled", "advice", "report", "cli"],
 )
 def test_every_part_is_seen(part: str) -> None:
     assert len(names_in(GRAPH, f"remint.{part}")) > 1

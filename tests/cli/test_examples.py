@@ -33,9 +33,26 @@ if __name__ == "__main__":
     parser.add_argument("--model")
     options = parser.parse_args()
     model, (x,), _, _ = step()
-    model(x.repeat(options.batch_size, 1)).sum().backward()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for _ in range(10):
+        model(x.repeat(options.batch_size, 1)).sum().backward()
+        optimizer.step()
 """
-COMMANDS = ("", "run", "record", "fit", "capture", "plan", "simulate", "sweep", "trace", "report", "doctor", "build")
+COMMANDS = (
+    "",
+    "advise",
+    "run",
+    "record",
+    "fit",
+    "capture",
+    "plan",
+    "simulate",
+    "sweep",
+    "trace",
+    "report",
+    "doctor",
+    "build",
+)
 
 
 def examples(command: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:

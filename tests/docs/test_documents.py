@@ -145,7 +145,7 @@ def run_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert done.returncode == 0, done.stdout
     else:
         assert command == "remint", f"{shlex.join(words)}: not a command that this test runs"
-        if arguments[0] in ("run", "record"):
+        if arguments[0] in ("run", "record", "advise"):
             # A process of its own, as the script is one.
             done = subprocess.run([sys.executable, "-m", "remint", *arguments], capture_output=True, check=False)
             assert done.returncode == 0, done.stderr.decode()

@@ -87,6 +87,19 @@ def test_a_larger_budget_is_never_worse():
     assert plans[high].cost == graph.cost
 
 
+def test_a_plan_for_a_smaller_budget_is_one_for_a_larger_one():
+    graph = training_graph(3)
+    low, high = graph.min_budget_bytes, graph.peak_bytes
+    budgets = [b for b in range(low, high + 1, max(1, (high - low) // 12)) if b >= low]
+    costs = []
+    for budget in budgets:
+        try:
+            costs.append(plan(graph, budget, time_limit=0).cost)  # no time to search
+        except BudgetError:
+            assert not costs, "a smaller budget had a plan"
+    assert costs == sorted(costs, reverse=True)
+
+
 def test_same_seed_same_plan():
     graph = random_graph(11, 40, 60)
     budget = (graph.min_budget_bytes + graph.peak_bytes) // 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from remint._core import Search
@@ -26,6 +28,22 @@ def test_incremental_simulation_equals_a_fresh_one(seed):
         assert made.peak_bytes == search.peak
         assert made.cost == pytest.approx(search.cost)
         assert sum(max(0, m - budget) for m in search.memory) == search.excess
+        if search.feasible:
+            best = Plan.from_sequence(graph, sequence_of_decisions(numbered, search.best))
+            assert best.cost == pytest.approx(search.best_cost)
+            assert best.peak_bytes <= budget
+
+
+@pytest.mark.parametrize("seed", [24, *range(0, 60, 3)])
+def test_a_use_that_goes_leaves_its_value_to_the_next(seed):
+    # A drop lets two uses without their value, and the same move takes back the first of them.
+    graph = random_graph(seed, 120, 200)
+    numbered = NumberedGraph(graph)
+    span = graph.peak_bytes - graph.min_budget_bytes
+    budget = int(graph.min_budget_bytes + random.Random(seed).choice((0, 0.05, 0.2, 0.5)) * span)
+    search = Search(numbered.native, budget, seed, twins(numbered))
+    for _ in range(12):
+        search.run(150)
         if search.feasible:
             best = Plan.from_sequence(graph, sequence_of_decisions(numbered, search.best))
             assert best.cost == pytest.approx(search.best_cost)

@@ -14,6 +14,7 @@
 #include "base/types.h"
 #include "torch/backends/kernel_timer.h"
 #include "torch/backends/stream_order.h"
+#include "torch/backends/tensor_keys.h"
 
 namespace remint {
 
@@ -99,7 +100,7 @@ class Backend {
   // Whether `tensor` can be taken apart and put together again: dense, strided, on this device.
   bool is_plain(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    const c10::DispatchKeySet keys = impl->key_set();
+    const c10::DispatchKeySet keys = keys_of(tensor).load(std::memory_order_relaxed);
     return keys.has_all(plain_) && !keys.has_any(never_plain_) && impl->has_storage() &&
            !impl->has_symbolic_sizes_strides() && (!device_.has_index() || impl->device() == device_);
   }

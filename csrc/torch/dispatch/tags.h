@@ -3,31 +3,24 @@
 // over.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include "torch/backends/tensor_keys.h"
 #include "torch/dispatch/threads.h"
 
 namespace remint {
 
-namespace detail {
-// PyTorch has no public way to add a key to one tensor.
-struct TensorKeys : c10::TensorImpl {
-  static c10::DispatchKeySet c10::TensorImpl::* member() { return &TensorKeys::key_set_; }
-};
-}  // namespace detail
-
 inline bool is_tagged(const at::Tensor& tensor) {
-  return tensor.key_set().has(kKey);
+  return keys_of(tensor).load(std::memory_order_relaxed).has(kKey);
 }
 
 inline void tag(const at::Tensor& tensor) {
-  c10::DispatchKeySet& keys = tensor.unsafeGetTensorImpl()->*detail::TensorKeys::member();
-  if (!keys.has(kKey)) keys = keys.add(kKey);
+  auto keys = keys_of(tensor);
+  const c10::DispatchKeySet before = keys.load(std::memory_order_relaxed);
+  if (!before.has(kKey)) keys.store(before.add(kKey), std::memory_order_relaxed);
 }
 
 inline void untag(const at::Tensor& tensor) {
-  c10::DispatchKeySet& keys = tensor.unsafeGetTensorImpl()->*detail::TensorKeys::member();
-  keys = keys.remove(kKey);
+  auto keys = keys_of(tensor);
+  keys.store(keys.load(std::memory_order_relaxed).remove(kKey), std::memory_order_relaxed);
 }
 
 }  // namespace remint

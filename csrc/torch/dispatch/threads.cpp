@@ -25,13 +25,18 @@ struct Entered {
   std::atomic<bool> asleep{false};
 };
 
-// What this thread itself entered, innermost last; and the innermost alone, which is asked for with every op.
+// What this thread itself entered, innermost last.
 thread_local std::vector<std::shared_ptr<Entered>> entered;
-thread_local Entered* innermost = nullptr;
-thread_local Session* working = nullptr;
-thread_local int kernel_depth = 0;
-thread_local bool collective = false;
-thread_local bool outside = false;
+
+// What is asked for with every op. One object, because each look at a thread-local one of a module is a call.
+struct ThisThread {
+  Entered* innermost = nullptr;
+  Session* working = nullptr;
+  int kernel_depth = 0;
+  bool collective = false;
+  bool outside = false;
+};
+constinit thread_local ThisThread this_thread;
 
 // Budgets that sleep. While there are none, a thread without the key costs nothing.
 std::atomic<int> num_asleep{0};
@@ -85,7 +90,7 @@ void after_fork_in_child() {
 
 // The session that this thread works for, if it sleeps.
 Session* sleeping_session() {
-  const Entered* one = innermost == nullptr ? handed_on() : innermost;
+  const Entered* one = this_thread.innermost == nullptr ? handed_on() : this_thread.innermost;
   return one != nullptr && !one->left.load(std::memory_order_relaxed) && one->asleep ? one->session.get()
                                                                                      : nullptr;
 }
@@ -97,13 +102,14 @@ void set_asleep(Entered& entered, bool asleep) {
 }  // namespace
 
 Session* current_session() {
-  if (working != nullptr) return working;
-  if (outside) return nullptr;
+  const ThisThread& here = this_thread;
+  if (here.working != nullptr) return here.working;
+  if (here.outside) return nullptr;
   if (!c10::impl::tls_is_dispatch_key_included(kKey)) return num_asleep == 0 ? nullptr : sleeping_session();
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
   // not wait for that kernel.
-  if (kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
-  for (Entered* one = innermost == nullptr ? handed_on() : innermost; one != nullptr;
+  if (here.kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
+  for (Entered* one = here.innermost == nullptr ? handed_on() : here.innermost; one != nullptr;
        one = one->outer.get()) {
     if (!one->left.load(std::memory_order_relaxed)) return one->session.get();
   }
@@ -113,7 +119,7 @@ Session* current_session() {
 void enter_session(std::shared_ptr<Session> session) {
   entered.push_back(
       std::make_shared<Entered>(std::move(session), entered.empty() ? nullptr : entered.back()));
-  innermost = entered.back().get();
+  this_thread.innermost = entered.back().get();
   hand_on(entered.back());
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
@@ -126,9 +132,9 @@ void leave_session(const std::shared_ptr<Session>& session) {
     entered.erase(entered.begin() + static_cast<std::ptrdiff_t>(i));
     break;
   }
-  innermost = entered.empty() ? nullptr : entered.back().get();
+  this_thread.innermost = entered.empty() ? nullptr : entered.back().get();
   hand_on(entered.empty() ? nullptr : entered.back());
-  c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty() && !innermost->asleep);
+  c10::impl::tls_set_dispatch_key_included(kKey, !entered.empty() && !this_thread.innermost->asleep);
 }
 
 void set_main_thread(unsigned long ident) {
@@ -136,46 +142,48 @@ void set_main_thread(unsigned long ident) {
 }
 
 bool is_main_thread_in(const Session* session) {
+  const Entered* innermost = this_thread.innermost;
   return innermost != nullptr && innermost->session.get() == session &&
          PyThread_get_thread_ident() == main_thread;
 }
 
 void sleep_in_this_thread(bool asleep) {
-  set_asleep(*innermost, asleep);
+  set_asleep(*this_thread.innermost, asleep);
   c10::impl::tls_set_dispatch_key_included(kKey, !asleep);
 }
 
 bool sleeps_in_this_thread() {
-  return num_asleep != 0 && working == nullptr && !outside && sleeping_session() != nullptr;
+  return num_asleep != 0 && this_thread.working == nullptr && !this_thread.outside &&
+         sleeping_session() != nullptr;
 }
 
-WorkingFor::WorkingFor(Session* session) : before_(working) {
-  working = session;
+WorkingFor::WorkingFor(Session* session) : before_(this_thread.working) {
+  this_thread.working = session;
 }
 WorkingFor::~WorkingFor() {
-  working = before_;
+  this_thread.working = before_;
 }
 
 InKernel::InKernel() {
-  ++kernel_depth;
+  ++this_thread.kernel_depth;
 }
 InKernel::~InKernel() {
-  --kernel_depth;
+  --this_thread.kernel_depth;
 }
 
-OutsideBudgets::OutsideBudgets() : before_(std::exchange(outside, true)) {}
+OutsideBudgets::OutsideBudgets() : before_(std::exchange(this_thread.outside, true)) {}
 OutsideBudgets::~OutsideBudgets() {
-  outside = before_;
+  this_thread.outside = before_;
 }
 
 void note_collective() {
-  collective = true;
+  this_thread.collective = true;
 }
 bool collective_noted() {
-  return collective;
+  return this_thread.collective;
 }
 void clear_collective() {
-  collective = false;
+  this_thread.collective = false;
 }
 
 void watch_forks() {

@@ -19,26 +19,28 @@ ValueId OutsideConstants::find(const c10::StorageImpl* storage) const {
 ValueId OutsideConstants::add(c10::StorageImpl* storage) {
   if (--until_sweep_ == 0) sweep();
   state_.forget_dropped();
-  ValueId value = kNone;
-  auto cached = values_.find(storage);
-  if (cached == values_.end()) {
-    value = state_.engine->adopt_constant(kNone, 0, state_.next_number++);
+  const auto [place, is_new] = values_.emplace(storage, kNone);
+  if (is_new) {
+    place->second = state_.engine->adopt_constant(kNone, 0, state_.next_number++);
   } else {
     // Of the same storage, or of one that was at its address: no recipe reads it, so it can be of any.
-    value = cached->second;
-    state_.engine->reuse_cached(value, state_.next_number++);
+    state_.engine->reuse_cached(place->second, state_.next_number++);
   }
   state_.observer->constant(static_cast<Bytes>(storage->nbytes()), remint::kElsewhere);
-  adopt(value, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  return value;
+  keep(place->second, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  return place->second;
 }
 
 void OutsideConstants::adopt(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage) {
-  const StorageId id = state_.engine->records().value(value).storage;
-  if (id >= entries_.size()) entries_.resize(std::max<std::size_t>(id + 1, entries_.size() * 2));
   ValueId& known = values_.emplace(storage.get(), value).first->second;
   // A cached record of a storage that was at the same address.
   if (known != value) state_.engine->drop_cached(std::exchange(known, value));
+  keep(value, std::move(storage));
+}
+
+void OutsideConstants::keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage) {
+  const StorageId id = state_.engine->records().value(value).storage;
+  if (id >= entries_.size()) entries_.resize(std::max<std::size_t>(id + 1, entries_.size() * 2));
   entries_[id] = {std::move(storage), state_.number_of(value)};
 }
 

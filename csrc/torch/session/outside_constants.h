@@ -49,6 +49,8 @@ class OutsideConstants {
     bool used = true;      // since the last sweep
   };
 
+  // Keeps `storage` alive for the recipes that read `value`.
+  void keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage);
   void sweep();
 
   SessionState& state_;

@@ -87,6 +87,8 @@ void OwnedStorages::clear() {
   running_.clear();
 }
 
+// The storage may be one of another session, whose lock this thread does not have: a race on purpose, as
+// tests/tsan_suppressions.txt says. Whatever is read of it then, its address is not in this arena.
 bool OwnedStorages::is_raw(const c10::StorageImpl& storage) const {
   const c10::DataPtr& pointer = const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
   return pointer.get_deleter() == &raw_deleter && state_.region->contains(pointer.get());

@@ -5,31 +5,35 @@
 // go first.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <mutex>
 
 namespace remint {
 
+// Recursive. A thread that has it pays a comparison to take it again: an op and its requests for memory do.
 class SessionMutex {
  public:
   void lock() {
-    if (depth_of_this_thread() == 0 && waiting_.load(std::memory_order_relaxed) > 0) let_others_go_first();
+    if (take_again()) return;
+    if (waiting_.load(std::memory_order_relaxed) > 0) let_others_go_first();
     if (!mutex_.try_lock()) wait();
-    ++depth_;
-    owner_.store(this_thread(), std::memory_order_relaxed);
+    take();
   }
   bool try_lock() {
+    if (take_again()) return true;
     if (!mutex_.try_lock()) return false;
-    ++depth_;
-    owner_.store(this_thread(), std::memory_order_relaxed);
+    take();
     return true;
   }
   void unlock() {
-    if (--depth_ == 0) owner_.store(nullptr, std::memory_order_relaxed);
+    if (--depth_ > 0) return;
+    owner_.store(kNobody, std::memory_order_relaxed);
     mutex_.unlock();
   }
   // Whether this thread has the lock.
-  bool is_mine() const { return depth_of_this_thread() > 0; }
+  bool is_mine() const { return owner_.load(std::memory_order_relaxed) == pthread_self(); }
   // In a forked child: whoever has the lock is not there. Who waits for it gets an error.
   void abandon() { abandoned_ = true; }
   bool free_for_this_thread() {
@@ -39,18 +43,22 @@ class SessionMutex {
   }
 
  private:
-  static const void* this_thread() {
-    static thread_local char id;
-    return &id;
+  static constexpr pthread_t kNobody = 0;
+
+  bool take_again() {
+    if (!is_mine()) return false;
+    ++depth_;
+    return true;
   }
-  int depth_of_this_thread() const {
-    return owner_.load(std::memory_order_relaxed) == this_thread() ? depth_ : 0;
+  void take() {
+    owner_.store(pthread_self(), std::memory_order_relaxed);
+    depth_ = 1;
   }
   void wait();
   void let_others_go_first();
 
-  std::recursive_mutex mutex_;
-  std::atomic<const void*> owner_{nullptr};
+  std::mutex mutex_;
+  std::atomic<pthread_t> owner_{kNobody};
   int depth_ = 0;  // guarded by mutex_
   std::atomic<int> waiting_{0};
   std::atomic<bool> abandoned_{false};

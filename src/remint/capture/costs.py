@@ -114,6 +114,12 @@ def estimate(joint: Joint, needed: Mapping[str, Any]) -> dict[str, Cost]:
 
 
 def _roofline(node: fx.Node) -> float:
+    moved, flops, _ = work_of(node)
+    return SECONDS_PER_CALL + max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
+
+
+def work_of(node: fx.Node) -> tuple[int, int, torch.dtype]:
+    """Return the bytes that a node reads and writes, its floating-point operations, and the type of its result."""
     from torch.utils.flop_counter import flop_registry
 
     result = node.meta.get("val")
@@ -121,7 +127,8 @@ def _roofline(node: fx.Node) -> float:
     moved = sum(_nbytes(t) for t in tensors_in((args, kwargs, result)))
     counter = flop_registry.get(getattr(node.target, "overloadpacket", node.target))
     flops = 0 if counter is None else int(counter(*args, **kwargs, out_val=result))
-    return SECONDS_PER_CALL + max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
+    made = tensors_in(result)
+    return moved, flops, made[0].dtype if made else torch.float32
 
 
 def _time(node: fx.Node, args: Any, kwargs: Any) -> float:

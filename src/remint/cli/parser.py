@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from remint.cli import fit, installation, plan, report, run, simulate
+from remint.cli import advise, fit, installation, plan, report, run, simulate
 from remint.cli.output import EXAMPLES
 from remint.errors import BudgetError
 from remint.version import __version__
 
 _EXAMPLES = """\
 examples:
+  remint advise train.py --epochs 3                   which budget to use
   remint run --budget 2GiB train.py --epochs 3        a script, in a budget
   remint fit train.py --vary batch_size=8:64 --budget 4GiB   largest batch
   remint record -o step.trace train.py --epochs 1     its op stream
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"remint {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    advise.add_commands(commands)
     run.add_commands(commands)
     fit.add_commands(commands)
     plan.add_commands(commands)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
+from remint.cli.step_function import load_step
 from remint.errors import BudgetError
 from remint.file_format import kind_of
 from remint.graph import Graph, Plan, verify
@@ -190,11 +190,8 @@ def run_capture(options: argparse.Namespace) -> int:
     """Capture what a function of a script returns; return an exit code."""
     from remint.capture import capture
 
-    path, _, name = options.function.rpartition(":")
-    if not path or not name:
-        raise ValueError(f"{options.function!r} names no function: write script.py:fn")
     check_outputs(options.output, options.json)
-    model, args, kwargs, loss = _step(Path(path), name)
+    model, args, kwargs, loss = load_step(options.function)()
     graph = capture(model, args, kwargs, loss=loss, costs=options.costs)
     graph.save(options.output)
     if options.json is not None:
@@ -204,23 +201,6 @@ def run_capture(options: argparse.Namespace) -> int:
         found = f"{len(graph.ops)} ops, {format_seconds(graph.cost)}, peak {format_bytes(graph.peak_bytes)}"
         print(f"{options.output}: {found}")
     return 0
-
-
-def _step(path: Path, name: str) -> tuple[Any, Any, Any, Any]:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise ValueError(f"{path} is no Python file that can be read")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        raise ValueError(f"{path} has no function {name!r}")
-    step = getattr(module, name)()
-    if not isinstance(step, tuple) or not 2 <= len(step) <= 4:
-        raise ValueError(f"{name}() must return (model, args[, kwargs[, loss]])")
-    model, args, *rest = step
-    kwargs, loss = (*rest, None, None)[:2]
-    return model, args, kwargs, loss
 
 
 class _Live:

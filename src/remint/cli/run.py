@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout, write_json
 from remint.cli.script import add_script, check_script, misplaced_options, run_script
 from remint.results.verdict import verdict
 from remint.units import format_bytes, format_seconds, parse_budget
 
-_OPTIONS = ["--budget", "--policy", "--overflow", "--json", "--report", "--source-lines", "-v", "--verbose"]
+if TYPE_CHECKING:
+    from remint.runtime import LiveRun
+
+_OPTIONS = [
+    "--budget",
+    "--stop-after",
+    "--policy",
+    "--overflow",
+    "--json",
+    "--report",
+    "--source-lines",
+    "-v",
+    "--verbose",
+]
 
 _RUN = """\
 examples:
   remint run --budget 2GiB train.py --epochs 3
   remint run --budget 2GiB --report run.html -v train.py
+  remint run --budget 80% train.py                    of what a step takes
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
 """
 _RECORD = """\
@@ -37,7 +56,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_RUN,
         **EXAMPLES,
     )
-    run.add_argument("--budget", required=True, help='bytes, such as "2GiB"')
+    run.add_argument(
+        "--budget",
+        required=True,
+        help='bytes, such as "2GiB"; "60%%": of the peak, for which the beginning of the script is run once before, '
+        'up to its second step; "auto": nine tenths of the free memory',
+    )
+    run.add_argument("--stop-after", type=int, metavar="STEPS", help="stop the script after so many steps")
     run.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
     run.add_argument(
         "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
@@ -82,11 +107,24 @@ def run_command(options: argparse.Namespace) -> int:
     check_script(options)
     check_budget(options.budget)
     check_outputs(options.json, options.report)
+    if options.stop_after is not None and options.stop_after < 1:
+        raise ValueError(f"--stop-after is 1 step or more, not {options.stop_after}")
+    from remint.advice.script_steps import script_steps
     from remint.runtime.budget import budget
 
+    budget_text = options.budget
+    if budget_text.endswith("%"):
+        parse_budget(budget_text, peak_bytes=0)
+        peak = _measured_peak(options)
+        budget_text = str(parse_budget(budget_text, peak_bytes=peak))
+        print(
+            f"remint: It takes {format_bytes(peak)} without a budget; {options.budget} of that are "
+            f"{format_bytes(int(budget_text))}.",
+            file=sys.stderr,
+        )
     timeline = bool(options.report or options.json)
     with_budget = budget(
-        options.budget,
+        budget_text,
         policy=options.policy,
         overflow=options.overflow,
         max_slowdown=options.max_slowdown,
@@ -95,7 +133,9 @@ def run_command(options: argparse.Namespace) -> int:
         source_lines=options.source_lines,
     )
     stdout = reserve_stdout() if options.json == "-" else None
-    with with_budget as run:
+    steps = _Steps(options.stop_after)
+    with script_steps(steps.ended), with_budget as run:
+        steps.run = run
         ended = run_script(options)
         run._failed(ended.error)
         summary, engine, result = run.summary(), str(run), run.finished()
@@ -113,6 +153,59 @@ def run_command(options: argparse.Namespace) -> int:
         result.report(options.report)
         print(f"remint: The report is {Path(options.report).resolve()}", file=sys.stderr)
     return ended.code
+
+
+class _Steps:
+    """Counts the steps of the script, stops it after enough of them, and says so when they are slow."""
+
+    SLOW = 3.0
+
+    def __init__(self, stop_after: int | None) -> None:
+        self.run: LiveRun | None = None
+        self._stop_after = stop_after
+        self._number = 0
+        self._next_line = 1
+        self._before = (0.0, 0.0)
+
+    def ended(self) -> bool:
+        """A step ended; return whether it was the last one."""
+        self._number += 1
+        if self.run is not None:
+            now = (self.run.computed_seconds, self.run.rematerialized_seconds)
+            computed, again = now[0] - self._before[0], now[1] - self._before[1]
+            self._before = now
+            # Seldom, and less so the longer it lasts.
+            if computed and 1 + again / computed > self.SLOW and self._number >= self._next_line:
+                self._next_line = 2 * self._number
+                print(
+                    f"remint: step {self._number}, {1 + again / computed:.0f}x slower: the budget of "
+                    f"{format_bytes(self.run.budget_bytes)} is small for it, and at least "
+                    f"{format_bytes(self.run.min_budget_bytes)} are needed. `remint advise` finds a better one.",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        return self._number == self._stop_after
+
+
+def _measured_peak(options: argparse.Namespace) -> int:
+    """Return the most bytes that the script takes without a budget, up to the end of its second step.
+
+    The second step has the state of the optimizer, and the gradients of the first one.
+    """
+    everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "run.json"
+        # A process of its own: what it leaves behind does not count in the budget.
+        command = [sys.executable, "-m", "remint", "run", "--budget", str(everything), "--stop-after", "2"]
+        command += ["--json", str(figures), *(["-m"] if options.module else []), options.script, *options.args]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0 or not figures.exists():
+            said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+            raise ValueError(
+                f"the peak of {options.script} could not be measured, it failed with exit code {done.returncode}:\n"
+                + "\n".join(said[-6:])
+            )
+        return int(json.loads(figures.read_text())["peak_bytes"])
 
 
 def record_command(options: argparse.Namespace) -> int:

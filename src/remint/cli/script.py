@@ -51,8 +51,8 @@ def check_script(options: argparse.Namespace) -> None:
         raise ValueError(f"there is no file {options.script!r}: give the script to run after the options")
 
 
-def run_script(options: argparse.Namespace) -> Ended:
-    """Run the script; an error it ends with is printed, without frames of remint."""
+def run_script(options: argparse.Namespace, *, quiet: type[BaseException] | tuple[()] = ()) -> Ended:
+    """Run the script; an error it ends with is printed, without frames of remint, unless it is a `quiet` one."""
     sys.argv = [options.script, *options.args]
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -71,7 +71,8 @@ def run_script(options: argparse.Namespace) -> Ended:
         return Ended(1, None)
     except BaseException as error:
         frames = _of_the_script(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(frames), frames)
+        if not isinstance(error, quiet):
+            sys.excepthook(type(error), error.with_traceback(frames), frames)
         return Ended(130 if isinstance(error, KeyboardInterrupt) else 1, error)
     finally:
         signal.signal(signal.SIGTERM, before)

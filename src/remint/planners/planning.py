@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from remint.errors import BudgetError
 from remint.graph import Graph, Plan
@@ -33,7 +34,8 @@ def plan(
 
     `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
     found; a function is called with each `Progress`. `hint` is a plan to start from. `time_limit` is in seconds of
-    CPU time: a busy machine gives the same plan, later. Raises `BudgetError` if no schedule is found.
+    CPU time: a busy machine gives the same plan, later. `auto` starts from what it found for smaller budgets of the
+    same graph, so that a larger budget never costs more. Raises `BudgetError` if no schedule is found.
     """
     if planner not in PLANNERS:
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
@@ -41,6 +43,10 @@ def plan(
         raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
     began = time.monotonic()
     budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
+    known = _Known.of(graph)
+    start = hint.sequence if hint is not None and hint.peak_bytes <= budget_bytes else None
+    if planner == "auto":
+        start = known.cheapest_below(budget_bytes, start)
     reserve = min(time_limit / 2, SECONDS_PER_OP * len(graph.ops))
     task = Task(
         numbered=NumberedGraph.of(graph),
@@ -49,7 +55,7 @@ def plan(
         seed=seed,
         started=began,
         listener=_print_progress if progress is True else progress or None,
-        hint=hint.sequence if hint is not None and hint.peak_bytes <= budget_bytes else None,
+        hint=start,
     )
     if budget_bytes < graph.min_budget_bytes:
         raise _too_small(task, planner, Infeasible("no schedule can"))
@@ -69,7 +75,37 @@ def plan(
         ) from None
     if result.peak_bytes > budget_bytes:
         raise _too_small(task, planner, Infeasible(f"{planner} has one schedule only", outcome.sequence))
+    if planner == "auto":
+        known.add(budget_bytes, outcome.sequence)
     return result
+
+
+@dataclass
+class _Known:
+    """What `auto` found for a graph, by budget: a plan for a smaller budget is one for a larger one."""
+
+    graph: Graph
+    sequences: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Known:
+        if "_known_plans" not in graph.__dict__:
+            graph.__dict__["_known_plans"] = cls(graph)
+        known: _Known = graph.__dict__["_known_plans"]
+        return known
+
+    def _cost(self, sequence: tuple[int, ...]) -> float:
+        return math.fsum(map(NumberedGraph.of(self.graph).cost.__getitem__, sequence))
+
+    def cheapest_below(self, budget: int, start: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """The cheapest of `start` and of what is known for smaller budgets; that of the same one is left out, so that
+        the same question has the same answer."""
+        found = [sequence for known, sequence in self.sequences.items() if known < budget]
+        return min([*found, *([start] if start is not None else [])], key=self._cost, default=None)
+
+    def add(self, budget: int, sequence: tuple[int, ...]) -> None:
+        if budget not in self.sequences or self._cost(sequence) < self._cost(self.sequences[budget]):
+            self.sequences[budget] = sequence
 
 
 def frontier(

@@ -4,8 +4,9 @@ A best-first search over sets of values (csrc/planner/backward_search.h) finds t
 few dozen values. What makes it slow is small values: each is kept or not, and that hardly matters. So only some values
 are watched, the largest at first. The others have no bytes, except while an op reads or makes them. The cheapest
 schedule of that problem is a bound. If it keeps the budget when all bytes count, it is optimal. If not, values that
-are there when it does not are watched, too, and the search begins anew. The principle is that of refinement.py, and of
-abstraction refinement in model checking (Clarke et al., 2000).
+are there when most is held are watched, too, as few as it takes to rule the schedule out, and the search begins anew
+with what it has learned. Few at a time: each search then has little to find out that the last one did not know. The
+principle is that of refinement.py, and of abstraction refinement in model checking (Clarke et al., 2000).
 
 The searches are measured in states, not in seconds: the same question has the same answer.
 """
@@ -16,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from remint._core import BackwardSearch
+from remint._core import BackwardSearch, SearchProblem
 from remint.graph.numbered import NumberedGraph
 from remint.planners.contract import Task
 
@@ -26,7 +27,8 @@ SLICE = 4000  # states between two looks at the clock
 LARGE = 0.5  # of the largest value: what is watched from the beginning
 # States that a search for a plan with a tighter budget may look into, at least and in parts of those of the bound.
 TIGHTER_LEAST, TIGHTER_PART = 4000, 0.25
-MOMENTS = 8  # at which a schedule that breaks the budget shows what to watch
+# In a search for any plan: how much more what is left to pay counts than what was paid, and the states it looks into.
+HURRY, HURRIED_STATES = 5.0, 80_000
 
 
 @dataclass(frozen=True)
@@ -39,20 +41,70 @@ class Watched:
     states: int = 0
 
 
+@dataclass(frozen=True)
+class _Bundled:
+    """A graph's numbers with values that one op makes and the same ops read as one: all are held, or none."""
+
+    native: SearchProblem
+    nbytes: list[int]
+    inputs: list[list[int]]
+    outputs: list[list[int]]
+    results: list[int]
+    from_nothing: list[float]  # per value, what it costs to make it when nothing is there
+
+    @classmethod
+    def of(cls, numbered: NumberedGraph) -> _Bundled:
+        number: dict[tuple[int, ...], int] = {}
+        bundle = [
+            number.setdefault((made, *users), len(number))
+            for made, users in zip(numbered.maker, numbered.users, strict=True)
+        ]
+        nbytes = [0] * len(number)
+        for v, size in enumerate(numbered.nbytes):
+            nbytes[bundle[v]] += size
+
+        def bundled(values: list[int]) -> list[int]:
+            return list(dict.fromkeys(bundle[v] for v in values))
+
+        inputs, outputs = [*map(bundled, numbered.inputs)], [*map(bundled, numbered.outputs)]
+        results = bundled(numbered.results)
+        native = SearchProblem(
+            cost=numbered.cost,
+            again=[op.rematerializable for op in numbered.graph.ops],
+            inputs=inputs,
+            outputs=outputs,
+            bytes=[float(size) for size in nbytes],
+            results=results,
+            constant_bytes=float(numbered.graph.constant_bytes),
+        )
+        needed: list[frozenset[int]] = []  # per op, the ops it cannot do without
+        from_nothing = [0.0] * len(nbytes)
+        makes: dict[int, int] = {}
+        for i, made in enumerate(outputs):
+            ops = frozenset({i}).union(*(needed[makes[v]] for v in inputs[i]))
+            needed.append(ops)
+            for v in made:
+                makes[v] = i
+                from_nothing[v] = sum(numbered.cost[k] for k in ops)
+        return cls(native, nbytes, inputs, outputs, results, from_nothing)
+
+
 def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
     """Yield better bounds and schedules, a slice at a time, until one schedule is proven or no state fits into memory.
 
     Schedules that cost `limit()` or more are of no interest; it is asked before every slice.
     """
-    numbered, base = task.numbered, task.graph.cost
-    if len(numbered.cost) > MOST_OPS:
+    base = task.graph.cost
+    if len(task.graph.ops) > MOST_OPS:
         return
-    largest = max(numbered.nbytes, default=0)
-    watched = [v for v, nbytes in enumerate(numbered.nbytes) if nbytes > 0 and nbytes >= LARGE * largest]
+    problem = _Bundled.of(task.numbered)
+    largest = max(problem.nbytes, default=0)
+    watched = [v for v, nbytes in enumerate(problem.nbytes) if nbytes > 0 and nbytes >= LARGE * largest]
     bound = base
+    yield from _hurried(task, limit, problem)
     search: BackwardSearch | None = None
     while len(watched) <= MOST_WATCHED:
-        search = BackwardSearch(numbered.native, float(task.budget), watched, search)
+        search = BackwardSearch(problem.native, float(task.budget), watched, search)
         while not search.ended:
             if search.full:
                 return
@@ -67,25 +119,41 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
             return
         sequence = tuple(search.sequence)
         yield Watched(bound, sequence)
-        more = _missed(numbered, task.budget, sequence, watched)
+        more = _missed(problem, task.budget - task.graph.constant_bytes, sequence, watched)
         if not more:
             return
-        yield from _tighter(task, limit, watched, sequence, bound, search)
+        yield from _tighter(task, limit, problem, watched, sequence, bound, search)
         watched = watched + more
+
+
+def _hurried(task: Task, limit: Callable[[], float], problem: _Bundled) -> Iterator[Watched]:
+    """Yield a schedule that keeps the budget, if a search that prefers states near the beginning meets one."""
+    base = task.graph.cost
+    watched = [v for v, nbytes in enumerate(problem.nbytes) if nbytes > 0]
+    if len(watched) > MOST_WATCHED:
+        return
+    search = BackwardSearch(problem.native, float(task.budget), watched, None, HURRY)
+    while not search.ended and not search.full and search.looked_into < HURRIED_STATES:
+        looked_into = search.looked_into
+        search.run(SLICE, limit() - base)
+        yield Watched(base, states=search.looked_into - looked_into)
+    if search.found:
+        yield Watched(base, tuple(search.sequence))
 
 
 def _tighter(
     task: Task,
     limit: Callable[[], float],
+    problem: _Bundled,
     watched: list[int],
     sequence: tuple[int, ...],
     bound: float,
     easier: BackwardSearch,
 ) -> Iterator[Watched]:
     """Yield a schedule for a budget that leaves space for what nobody watches: it may keep the real one."""
-    numbered, base = task.numbered, task.graph.cost
-    excess = int(numbered.least_memory.peak(sequence)) - task.budget
-    search = BackwardSearch(numbered.native, float(task.budget - excess), watched, easier)
+    base = task.graph.cost
+    excess = int(task.numbered.least_memory.peak(sequence)) - task.budget
+    search = BackwardSearch(problem.native, float(task.budget - excess), watched, easier)
     most = max(TIGHTER_LEAST, TIGHTER_PART * easier.looked_into)
     while not search.ended and not search.full and search.looked_into < most:
         looked_into = search.looked_into
@@ -95,21 +163,29 @@ def _tighter(
         yield Watched(bound, tuple(search.sequence))
 
 
-def _missed(numbered: NumberedGraph, budget: int, sequence: Sequence[int], watched: list[int]) -> list[int]:
-    """Return values to watch: the largest ones that are there where memory is short, enough to make up for it."""
-    nbytes = numbered.nbytes
-    more: set[int] = set()
-    after = set(numbered.results)
-    moments: list[tuple[int, set[int]]] = []
+def _missed(problem: _Bundled, space: int, sequence: Sequence[int], watched: list[int]) -> list[int]:
+    """Return values to watch: the largest ones that are there when most is, as few as break the budget.
+
+    Of values of one size, those that cost most to make come first.
+    """
+    nbytes = problem.nbytes
+    worst, held, there, own = -1, set[int](), set[int](), set[int]()
+    after = set(problem.results)
     for i in reversed(sequence):
-        there = after.union(numbered.inputs[i], numbered.outputs[i])
-        moments.append((numbered.graph.constant_bytes + sum(nbytes[v] for v in there), there))
-        after = after.difference(numbered.outputs[i]).union(numbered.inputs[i])
-    for held, there in sorted(moments, key=lambda moment: -moment[0])[:MOMENTS]:
-        excess = held - budget - sum(nbytes[v] for v in there & more)
-        for v in sorted(there.difference(watched, more), key=lambda v: (-nbytes[v], v)):
-            if excess <= 0:
-                break
-            more.add(v)
-            excess -= nbytes[v]
-    return sorted(v for v in more if nbytes[v] > 0)
+        touched = {*problem.inputs[i], *problem.outputs[i]}
+        there = after | touched
+        most = sum(nbytes[v] for v in there)
+        if most > worst:
+            worst, held, own = most, there, touched
+        after = after.difference(problem.outputs[i]).union(problem.inputs[i])
+    if worst <= space:
+        return []
+    counted = own.union(v for v in watched if v in held)
+    room = space - sum(nbytes[v] for v in counted)
+    more: list[int] = []
+    for v in sorted(held - counted, key=lambda v: (-nbytes[v], -problem.from_nothing[v], v)):
+        if room < 0:
+            break
+        more.append(v)
+        room -= nbytes[v]
+    return more

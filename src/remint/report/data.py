@@ -11,29 +11,44 @@ import numpy as np
 
 from remint.graph import Compute, Plan
 from remint.results import Sweep
+from remint.results.advice import Advice, Choice
+from remint.results.block_log import BlockLog
+from remint.results.holders import Holder, peak_holders, shortened
 from remint.results.run import RematerializedOp, Run, split_source
+from remint.results.verdict import verdict
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
 
 MOST_BLOCKS = 40_000
 MOST_POINTS = 20_000
 MOST_ROWS = 20
+MOST_HOLDERS = 10
+# A sweep draws one of these in the foreground: the default of real runs, or else that of simulations.
+DEFAULT_POLICIES = ("coop", "dtr-eq")
 
 
 class _Finishes(Protocol):
     def finished(self) -> Run: ...
 
 
-Item: TypeAlias = Run | _Finishes | Plan | Sweep | Trace
+Item: TypeAlias = Run | _Finishes | Plan | Sweep | Trace | Advice
 
 
-def page_data(items: Sequence[Item] | Mapping[str, Item], *, title: str | None = None) -> dict[str, Any]:
-    """Return what the page shows, as data for JSON."""
+def page_data(
+    items: Sequence[Item] | Mapping[str, Item],
+    *,
+    title: str | None = None,
+    groups: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return what the page shows, as data for JSON; `groups` says which named items are compared with each other."""
     named = items.items() if isinstance(items, Mapping) else [("", item) for item in items]
     runs: list[dict[str, Any]] = []
     sweeps: list[dict[str, Any]] = []
+    advice: list[dict[str, Any]] = []
     for name, item in named:
-        if isinstance(item, Sweep):
+        if isinstance(item, Advice):
+            advice.append(advice_data(item))
+        elif isinstance(item, Sweep):
             sweeps += sweep_data(item)
         elif isinstance(item, Plan):
             runs.append(plan_data(item, name))
@@ -41,9 +56,59 @@ def page_data(items: Sequence[Item] | Mapping[str, Item], *, title: str | None =
             runs.append(trace_data(item, name))
         else:
             runs.append(run_data(item if isinstance(item, Run) else item.finished(), name))
+        if not isinstance(item, Advice | Sweep):
+            runs[-1]["group"] = (groups or {}).get(name, "")
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    if title is None and advice and not runs:
+        title = advice[0]["label"]
     title = title or (runs[0]["label"] if len(runs) == 1 else "report" if runs or not sweeps else "sweep")
-    return {"title": title, "subtitle": when, "runs": runs, "sweeps": sweeps}
+    return {"title": title, "subtitle": when, "runs": runs, "sweeps": sweeps, "advice": advice}
+
+
+def advice_data(advice: Advice) -> dict[str, Any]:
+    """Return the answer: a sentence, the holders, the table of budgets, their curve, and how to use one."""
+    used = advice.used
+    choices = (*advice.choices, advice.least, advice.recommended, advice.asked)
+    found = {c.budget_bytes: c for c in choices if c is not None and c.budget_bytes < advice.peak_bytes}
+    chart = {
+        "name": advice.subject,
+        "percent": False,
+        "series": [
+            _advice_series("then, with the step learned", "learned", found, prominent=True),
+            _advice_series("the first steps", "greedy", found, prominent=False),
+        ],
+    }
+    return {
+        "label": f"Which budget for {advice.subject}?",
+        "verdict": advice.verdict(),
+        "estimated": advice.estimated,
+        "holders": _holders(advice.holders),
+        "peak": advice.peak_bytes,
+        "outside": [[holder.kind, holder.nbytes] for holder in advice.outside],
+        "table": [list(row) for row in advice.table()],
+        "proof": f"Nothing works below {format_bytes(advice.min_budget_bytes)}: {advice.min_budget_reason}.",
+        "about": advice.about(used) if used is not None else "",
+        "use": advice.how_to(used.budget_bytes) if used is not None else "",
+        "chart": chart,
+    }
+
+
+def _advice_series(name: str, which: str, found: Mapping[int, Choice], *, prominent: bool) -> dict[str, Any]:
+    points = [
+        {"x": nbytes, "slowdown": getattr(found[nbytes], which), "peak": nbytes, "budget": nbytes, "times": None}
+        for nbytes in sorted(found)
+    ]
+    return {"name": name, "planner": False, "prominent": prominent, "points": points, "ends": ""}
+
+
+def _holders(holders: tuple[Holder, ...]) -> list[list[Any]]:
+    return [
+        [holder.kind, holder.where, holder.num_storages, holder.nbytes] for holder in shortened(holders, MOST_HOLDERS)
+    ]
+
+
+def _log_holders(log: BlockLog) -> list[list[Any]]:
+    return _holders(peak_holders(log))
 
 
 def run_data(run: Run, name: str = "") -> dict[str, Any]:
@@ -52,6 +117,7 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
     data: dict[str, Any] = {
         "type": "run",
         "label": f"{name}: {label}" if name else label,
+        "verdict": verdict(run.summary(), wanted_bytes=run.wanted_bytes),
         "budget": run.budget_bytes,
         "peak": run.peak_bytes,
         "slowdown": run.slowdown,
@@ -76,6 +142,7 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
         data["line"] = _line(line.seconds, line.resident, line.pinned, line.evicted)
         data["marks"] = [list(mark) for mark in run.blocks.marks()]
         data |= _rectangles(run)
+        data["holders"] = _log_holders(run.blocks)
         data["end"] = float(line.seconds[-1])
     elif run.timeline is not None and len(run.timeline.seconds):
         data["line"] = _line(run.timeline.seconds, run.timeline.nbytes)
@@ -121,6 +188,7 @@ def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
     return {
         "type": "plan",
         "label": f"{name}: {label}" if name else label,
+        "verdict": _plan_verdict(plan),
         "budget": None,
         "peak": plan.peak_bytes,
         "slowdown": 1 + plan.overhead,
@@ -142,6 +210,14 @@ def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
     }
 
 
+def _plan_verdict(plan: Plan) -> str:
+    need, peak = format_bytes(plan.graph.peak_bytes), format_bytes(plan.peak_bytes)
+    if plan.peak_bytes >= plan.graph.peak_bytes:
+        return f"Takes {peak}, as it is."
+    proof = "no schedule is cheaper" if plan.optimal else f"at most {plan.gap:.1%} more than the cheapest schedule"
+    return f"Fits {need} into {peak}; {plan.overhead:.1%} slower, {proof}."
+
+
 def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:
     """Return the figures of a trace: what it takes without a budget."""
     from remint.simulator import simulate
@@ -150,6 +226,7 @@ def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:
     data = run_data(run, name)
     totals = sorted(trace.seconds_by_name().items(), key=lambda item: -item[1][1])
     data["label"] = f"{name or 'trace'}, without a budget"
+    data["verdict"] = f"Takes {format_bytes(run.peak_bytes)} and {format_seconds(trace.seconds)} without a budget."
     data["cards"] = [
         [format_bytes(trace.peak_bytes), "peak without a budget"],
         [format_bytes(trace.min_budget_bytes), "no schedule can do with less"],
@@ -171,12 +248,14 @@ def sweep_data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for trace, policies in traces.items():
         percent = all(str(row["budget"]).endswith("%") for rows in policies.values() for row in rows)
         series = []
+        foremost = next((policy for policy in DEFAULT_POLICIES if policy in policies), None)
         for policy, found in policies.items():
             points = sorted((_point(row, percent=percent) for row in found), key=lambda p: float(p["x"]))
             bad = [row for row in found if row["status"] != "ok"]
             last = max(bad, key=lambda row: int(row["budget_bytes"]), default=None)
             ends = "" if last is None else f"{last['status']} at {last['budget']}"
-            series.append({"name": policy, "planner": policy.startswith("plan: "), "points": points, "ends": ends})
+            named = {"name": policy, "planner": policy.startswith("plan: "), "prominent": policy == foremost}
+            series.append({**named, "points": points, "ends": ends})
         charts.append({"name": trace, "percent": percent, "series": series})
     return charts
 

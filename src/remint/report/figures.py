@@ -7,8 +7,9 @@ import os
 from typing import Any
 
 from remint.graph import Plan
-from remint.report.data import Item, plan_data, run_data, sweep_data, trace_data
+from remint.report.data import Item, advice_data, plan_data, run_data, sweep_data, trace_data
 from remint.results import Sweep
+from remint.results.advice import Advice
 from remint.results.run import Run
 from remint.trace import Trace
 
@@ -23,7 +24,9 @@ def write_figure(path: str | os.PathLike[str], item: Item) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ValueError("static pictures need matplotlib: pip install matplotlib, or write a .html file") from error
-    if isinstance(item, Sweep):
+    if isinstance(item, Advice):
+        figure = sweep_figure([advice_data(item)["chart"]])
+    elif isinstance(item, Sweep):
         figure = sweep_figure(sweep_data(item))
     elif isinstance(item, Plan):
         figure = _run(Figure, plan_data(item))
@@ -115,7 +118,10 @@ def sweep_figure(charts: list[dict[str, Any]]) -> Any:
             # A point that is missing breaks the line.
             slowdowns = [math.nan if p["slowdown"] is None else p["slowdown"] for p in series["points"]]
             style = "--" if series["planner"] else "-"
-            ax.plot([p["x"] for p in series["points"]], slowdowns, style, marker="o", ms=3, label=series["name"])
+            width = 2.5 if series["prominent"] else 1.2
+            ax.plot(
+                [p["x"] for p in series["points"]], slowdowns, style, lw=width, marker="o", ms=3, label=series["name"]
+            )
         ax.set_title(chart["name"])
         ax.set_xlabel("budget, % of the peak" if chart["percent"] else "budget, bytes")
         ax.set_ylabel("slowdown")

@@ -294,20 +294,25 @@ function schedule(parent, plan, view) {
   legend(node, [[COLOR.first, "first run"], [COLOR.again, "rematerialized"]]);
 }
 
-function sweepChart(parent, sweep) {
-  const node = section(parent, `Slowdown against budget: ${sweep.name}`, "Lower and further left is better. A line ends where a policy or planner finds no way any more. Click a name to hide it.");
+function sweepChart(parent, sweep, note = "Lower and further left is better. A line ends where a policy or planner finds no way any more. Click a name to hide it.") {
+  const node = section(parent, `Slowdown against budget: ${sweep.name}`, note);
+  // The default stands out where there is one: the others are thin.
+  const plain = !sweep.series.some(s => s.prominent), order = [...sweep.series.keys()].sort((a, b) => sweep.series[a].prominent - sweep.series[b].prominent);
+  const bottom = Math.min(1, ...sweep.series.flatMap(s => s.points).filter(p => p.slowdown !== null).map(p => p.slowdown));
   const hidden = new Set(), points = sweep.series.flatMap(s => s.points);
   const ok = points.filter(p => p.slowdown !== null);
   const xs = points.map(p => p.x), format = sweep.percent ? v => `${trim(v.toFixed(1))}%` : bytes;
   const low = Math.min(...xs), high = Math.max(...xs), pad = (high - low || 1) * .04;
   let near = null;
   const chart = new Chart(node, {
-    height: 400, x: [low - pad, high + pad], y: [1, 1 + Math.min(1.6, Math.max(.05, ...ok.map(p => p.slowdown - 1))) * 1.08],  // beyond is not worth the space
+    height: 400, x: [low - pad, high + pad], y: [Math.floor(bottom * 20) / 20, 1 + Math.min(1.6, Math.max(.05, ...ok.map(p => p.slowdown - 1))) * 1.08],  // beyond is not worth the space
     xLabel: sweep.percent ? "budget, percent of the peak without one" : "budget", yLabel: "slowdown", formatX: format, formatY: v => `${trim(v.toFixed(2))}×`,
     draw(chart, pen) {
-      sweep.series.forEach((s, k) => {
+      order.forEach(k => {
+        const s = sweep.series[k];
         if (hidden.has(s.name)) return;
-        pen.strokeStyle = pen.fillStyle = SERIES[k % SERIES.length]; pen.lineWidth = near?.series === s ? 3.5 : 1.8;
+        pen.globalAlpha = plain || s.prominent || near?.series === s ? 1 : .55;
+        pen.strokeStyle = pen.fillStyle = SERIES[k % SERIES.length]; pen.lineWidth = near?.series === s ? 4 : s.prominent ? 3.4 : plain ? 1.8 : 1.2;
         pen.setLineDash(s.planner ? [6, 3] : []);
         pen.beginPath();
         let drawing = false;
@@ -316,9 +321,9 @@ function sweepChart(parent, sweep) {
           pen[drawing ? "lineTo" : "moveTo"](chart.px(p.x), chart.py(p.slowdown)); drawing = true;
         }
         pen.stroke(); pen.setLineDash([]);
-        for (const p of s.points) if (p.slowdown !== null) { pen.beginPath(); pen.arc(chart.px(p.x), chart.py(p.slowdown), near?.point === p ? 6 : 3.2, 0, 7); pen.fill(); }
+        for (const p of s.points) if (p.slowdown !== null) { pen.beginPath(); pen.arc(chart.px(p.x), chart.py(p.slowdown), near?.point === p ? 6 : s.prominent ? 4.5 : 3, 0, 7); pen.fill(); }
       });
-      pen.lineWidth = 1;
+      pen.lineWidth = 1; pen.globalAlpha = 1;
     },
     hover(chart, x, y) {
       near = null;
@@ -334,13 +339,35 @@ function sweepChart(parent, sweep) {
   const foot = legend(node, sweep.series.map((s, k) => [SERIES[k % SERIES.length], s.name + (s.ends ? ` (${s.ends})` : "")]));
   [...foot.children].forEach((child, k) => {
     child.classList.add("toggle");
+    if (sweep.series[k].prominent) child.classList.add("main");
     child.onclick = () => { const name = sweep.series[k].name; hidden.has(name) ? hidden.delete(name) : hidden.add(name); child.classList.toggle("off"); chart.draw(); };
   });
 }
 
+function holdersTable(parent, holders, peak) {
+  const node = section(parent, "What holds memory at the peak", "The moment at which most is in use. A * stands for the numbers of layers.");
+  const most = largest(holders.map(row => row[3])) || 1;
+  table(node, ["", "made by", "#tensors", "#bytes", "#share", ""], holders.map(([kind, where, n, size]) => {
+    const bar = el("i"); bar.style.width = `${100 * size / most}%`;
+    return [escape(kind), where ? `<code>${escape(where)}</code>` : "", count(n), bytes(size), `${(100 * size / (peak || 1)).toFixed(1)}%`, el("td", { className: "bar" }, bar)];
+  }));
+}
+
+function showAdvice(parent, advice) {
+  parent.append(el("p", { className: "verdict", textContent: advice.verdict }));
+  if (advice.estimated) parent.append(el("p", { className: "note", textContent: `Estimated: ${advice.estimated}.` }));
+  if (advice.use) section(parent, "Use it", advice.about).append(el("pre", { textContent: advice.use }));
+  holdersTable(parent, advice.holders, advice.peak);
+  if (advice.outside.length) parent.lastChild.append(el("p", { className: "note", textContent: `Outside of the budget: ${advice.outside.map(([kind, size]) => `${kind} ${bytes(size)}`).join(", ")}.` }));
+  sweepChart(parent, advice.chart, `How many times longer a step takes. ${advice.proof}`);
+  table(section(parent, "Budgets", ""), ["#budget", "#of the peak", "#first steps", "#then", ""], advice.table.map(row => row.map(escape)));
+}
+
 function showRun(parent, run, many) {
   if (many) parent.append(el("h2", { className: "item", textContent: run.label }));
+  if (run.verdict) parent.append(el("p", { className: "verdict", textContent: run.verdict }));
   cards(parent, run.cards);
+  if (run.holders?.length) holdersTable(parent, run.holders, run.holders.reduce((sum, row) => sum + row[3], 0));
   if (run.failure) section(parent, "Why it ended", run.failure);
   if (!run.line) return;
   const view = new View([0, run.end]);
@@ -378,8 +405,15 @@ function compare(parent, runs) {
 document.getElementById("title").textContent = DATA.title;
 document.getElementById("subtitle").textContent = DATA.subtitle;
 const main = document.getElementById("main");
-const drawn = DATA.runs.filter(r => r.line);
-if (drawn.length > 1) compare(main, drawn);
-DATA.sweeps.forEach(s => sweepChart(main, s));
-DATA.runs.forEach(r => showRun(main, r, DATA.runs.length > 1));
+DATA.advice.forEach(a => showAdvice(main, a));
+// Runs of one group are compared with each other, and stand together.
+const groups = [...new Set(DATA.runs.map(r => r.group))];
+if (groups.length !== 1) DATA.sweeps.forEach(s => sweepChart(main, s));
+groups.forEach(group => {
+  const runs = DATA.runs.filter(r => r.group === group), drawn = runs.filter(r => r.line);
+  if (groups.length > 1) main.append(el("h2", { className: "group", textContent: group }));
+  if (drawn.length > 1) compare(main, drawn);
+  if (groups.length === 1) DATA.sweeps.forEach(s => sweepChart(main, s));
+  runs.forEach(r => showRun(main, r, DATA.runs.length > 1));
+});
 document.body.dataset.ready = "yes";

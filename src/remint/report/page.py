@@ -13,9 +13,15 @@ from remint.report.data import Item, page_data
 
 
 def write_html(
-    path: str | os.PathLike[str], items: Sequence[Item] | Mapping[str, Item], *, title: str | None = None
+    path: str | os.PathLike[str],
+    items: Sequence[Item] | Mapping[str, Item],
+    *,
+    title: str | None = None,
+    groups: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a page about `items`: runs, plans, sweeps and traces, by name if they have one.
+    """Write a page about `items`: runs, plans, sweeps, traces and advice, by name if they have one.
+
+    `groups` gives the group of named items: only items of one group are compared, and they stand together.
 
     >>> import tempfile, os
     >>> from remint import generators, simulate
@@ -25,7 +31,7 @@ def write_html(
     >>> open(path).read().startswith("<!doctype html>")
     True
     """
-    data = page_data(items, title=title)
+    data = page_data(items, title=title, groups=groups)
     parts = {
         "title": html.escape(data["title"]),
         "style": _asset("page.css"),

@@ -14,6 +14,7 @@ import numpy as np
 from remint import torch_extension
 from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
+from remint.runtime.free_memory import automatic_budget
 from remint.runtime.live_run import LiveRun
 from remint.runtime.patches import module_paths, optimizer_steps, tensor_methods
 from remint.runtime.planning_command import planning_command
@@ -49,7 +50,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     outer one that it uses are pinned there.
 
     Args:
-        budget: bytes, as an int or a string such as `"2GiB"`.
+        budget: bytes, as an int or a string such as `"2GiB"`; or `"auto"`: nine tenths of the memory that is free when
+            the budget is opened.
         device: whose memory the budget is of: `"cpu"`, or a device that PyTorch does not know itself (PrivateUse1). By
             default the accelerator if it is such a device, else the CPU.
         policy: chooses what is evicted; `remint.policy_names()` lists them.
@@ -100,7 +102,14 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         chaos: bool = False,
         check: bool = False,
     ) -> None:
-        budget_bytes = parse_budget(budget)
+        if isinstance(budget, str) and budget.strip().endswith("%"):
+            raise ValueError(
+                f"a budget of {budget} is a part of the peak without a budget, which is not known before the program "
+                "has run: `remint.advise(step).peak_bytes` tells it, and "
+                f"`remint run --budget {budget} script.py` measures it"
+            )
+        # What is free is looked up when the budget is opened.
+        budget_bytes = None if budget == "auto" else parse_budget(budget)
         if budget_bytes == 0:
             raise ValueError("a budget of 0 bytes holds nothing: give more")
         if policy not in policy_names("arena"):
@@ -137,7 +146,11 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self._open = threading.local()
 
     def __enter__(self) -> LiveRun:
-        session = torch_extension.new_session(**self._options, device=torch_extension.device_name(self._device))
+        device = torch_extension.device_name(self._device)
+        options = self._options
+        if options["budget"] is None:
+            options = options | {"budget": automatic_budget(device)}
+        session = torch_extension.new_session(**options, device=device)
         if self._costs is not None:
             session.set_costs(*costs_of(self._costs))
         tensor_methods.install()

@@ -42,6 +42,8 @@ class Recording:
         self._trace: Trace | None = None
         self.peak_bytes = 0
         """The most bytes that were in use at once, scratch and alignment included."""
+        self.bookkeeping_seconds = 0.0
+        """Real time spent around the program's ops."""
 
     @property
     def trace(self) -> Trace:
@@ -109,7 +111,9 @@ class record:  # noqa: N801 (used like a function: `with remint.record() as reco
         session.close()
         columns = session.recorded()
         assert columns is not None
-        recording.peak_bytes = session.figures()["peak_bytes"]
+        figures = session.figures()
+        recording.peak_bytes = figures["peak_bytes"]
+        recording.bookkeeping_seconds = figures["bookkeeping_ns"] * 1e-9
         recording._trace = trace_of(columns, self._costs)
 
 

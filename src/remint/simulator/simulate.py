@@ -30,9 +30,11 @@ def simulate(
     memory: Memory = "ideal",
     deallocation: Deallocation = "eager",
     inplace: Inplace | None = None,
+    placed: bool = True,
     partition: bool | None = None,
     moving: bool | None = None,
     ignore_small: float = 0.0,
+    time_exponent: float = 1.0,
     sample: bool = False,
     seed: int = 0,
     max_slowdown: float = 2.0,
@@ -55,10 +57,13 @@ def simulate(
             with the semantics of a real run.
         deallocation: what happens when the program releases a tensor.
         inplace: `"ghost"` (arena only, its default) writes in place, `"copy"` makes a fresh storage.
+        placed: False counts the bytes of the arena, as if every request found a place: what a budget does with a step
+            that it has learned, before it looks for addresses. Needs `moving=False, partition=False`.
         partition: cheap and expensive bytes at two ends of the arena; by default only with `coop`.
         moving: where no free block of the arena is large enough, blocks may also be moved together, as in a real run
             (the moves take no simulated time, but are counted); on by default.
         ignore_small: pass over candidates smaller than this fraction of their mean size.
+        time_exponent: with `clairvoyant`, how much the time until a value is needed counts.
         sample: score only sqrt(n) candidates drawn at random. Quick, and worse where memory is tight.
         seed: for `random` and `sample`.
         max_slowdown: a run that gets slower than this ends as `thrash`.
@@ -91,17 +96,21 @@ def simulate(
         partition=partition,
         moving=moving,
         ignore_small=ignore_small,
+        time_exponent=time_exponent,
         sample=sample,
         seed=seed,
         max_depth=max_depth,
         max_rematerialized_ns=int((max_slowdown - 1) * facts.computed_ns) if max_slowdown < math.inf else None,
         check=check,
     )
+    if not placed and (memory == "ideal" or moving is not False or partition is not False or blocks):
+        raise ValueError("placed=False needs memory='arena', moving=False and partition=False, and has no blocks")
     if blocks and memory == "ideal":
         raise ValueError("blocks=True needs memory='arena': ideal memory has no addresses")
     simulation = _core.Simulation(
         budget=budget_bytes,
         arena=memory == "arena",
+        placed=placed,
         ghosts=inplace == "ghost",
         events=events or blocks,
         timeline=timeline,

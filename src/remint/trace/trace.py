@@ -150,6 +150,11 @@ class Trace:
         return self._facts.min_budget_bytes
 
     @property
+    def min_budget_event(self) -> int:
+        """The event that needs `min_budget_bytes`."""
+        return self._facts.min_budget_event
+
+    @property
     def constant_bytes(self) -> int:
         """The bytes of all constants."""
         return self._facts.constant_bytes

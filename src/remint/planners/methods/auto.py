@@ -30,14 +30,14 @@ from remint.planners.methods.griewank import griewank, griewank_ap
 from remint.planners.methods.keep_and_drop import drop, keep
 from remint.planners.refinement import Refinement, refine
 from remint.planners.solvers.solve import has_highs
-from remint.planners.watching import Watched, watch
+from remint.planners.watching import MOST_OPS, Watched, watch
 
 GAP = 1e-3
 # Moves of a turn of the local search.
 ROUND, ROUND_PER_OP = 60_000, 2000
 MORE_PER_OP, MOST_MORE = 600, 240_000
 # States of a turn of the search over sets; each turn has more.
-STATES, STATES_GROWTH = 100_000, 1.5
+STATES, STATES_GROWTH = 200_000, 1.5
 QUICK: tuple[Planner, ...] = (chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
 LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
 MOST_OPS_FOR_LAST = 3000
@@ -114,9 +114,9 @@ def _portfolio(task: Task, best: _Best) -> None:
     if task.hint is not None:
         best.offer(task.hint)
     best.offer_all((demand, keep))
-    if best.sequence is None:
-        # What is told to be the smallest budget with a known plan must have one.
-        least = best.least or range(len(task.graph.ops))
+    if best.sequence is None or (len(task.graph.ops) <= MOST_OPS and not best.done()):
+        # What is told to be the smallest budget with a known plan must have one; and that plan fits here, too.
+        least = best.sequence or best.least or range(len(task.graph.ops))
         known = least_peak(task, Plan.from_sequence(task.graph, least), SECONDS_FOR_LEAST)
         best.offer(known.sequence)
     bound, dropped = best_cut(task.relaxed)

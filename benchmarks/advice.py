@@ -1,0 +1,144 @@
+"""Are the budgets that `remint.advise` names good? Six programs, trained in each of them from the first step on.
+
+python benchmarks/advice.py                # all six
+python benchmarks/advice.py cnn gpt        # some
+
+CPU seconds of one thread: the median of late steps in a budget over that of plain steps, which take turns with them in
+another thread. `said` is what the advice said of a budget, `was` what came of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import nn
+
+import remint
+import report
+import workloads
+from remint.units import format_bytes
+
+PROGRAMS = ("cnn", "gpt", "lstm", "lora", "unet", "convnext")
+WARM_UP = 4
+ROUNDS = 7
+
+
+class LoRA(nn.Module):
+    """A frozen linear layer with a trained correction of low rank."""
+
+    def __init__(self, frozen: nn.Linear, rank: int = 8) -> None:
+        super().__init__()
+        self.frozen = frozen.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(rank, frozen.in_features) / rank)
+        self.up = nn.Parameter(torch.zeros(frozen.out_features, rank))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.frozen(x) + F.linear(F.linear(x, self.down), self.up)
+
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        return x + self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
+
+
+class ConvNeXt(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        stages: list[nn.Module] = [nn.Conv2d(3, 32, 4, 4)]
+        for width in (32, 64):
+            stages += [ConvNeXtBlock(width) for _ in range(3)]
+            stages.append(nn.Conv2d(width, 2 * width, 2, 2))
+        self.stages, self.head = nn.Sequential(*stages), nn.Linear(128, 10)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.head(self.stages(x).mean((2, 3))), target)
+
+
+def make(name: str) -> Callable[[], float]:
+    """Return a function that trains one step of a program made anew, and returns its CPU seconds."""
+    torch.manual_seed(0)
+    optimizer_type: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
+    if name == "convnext":
+        net: nn.Module = ConvNeXt()
+        inputs = (torch.randn(16, 3, 64, 64), torch.randint(0, 10, (16,)))
+        optimizer_type = torch.optim.Adam
+    elif name == "lora":
+        net, inputs = workloads.make("gpt")
+        net.requires_grad_(False)
+        for block in net.blocks:
+            for part in ("qkv", "project", "up", "down"):
+                setattr(block, part, LoRA(getattr(block, part)))
+        optimizer_type = torch.optim.AdamW
+    else:
+        net, inputs = workloads.make({"cnn": "resnet"}.get(name, name))
+    optimizer = optimizer_type([weight for weight in net.parameters() if weight.requires_grad], 1e-3)
+
+    def step() -> float:
+        began = time.thread_time()
+        optimizer.zero_grad()
+        net(*inputs).backward()
+        optimizer.step()
+        return time.thread_time() - began
+
+    return step
+
+
+def slowdown(name: str, budget: int) -> float | None:
+    """Return how many times longer late steps take in the budget; None if they do not fit."""
+    inside, outside = make(name), make(name)
+    ratios = []
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as other:
+        try:
+            with remint.budget(budget):
+                for number in range(WARM_UP + ROUNDS):
+                    plain = other.submit(outside).result()
+                    ratio = inside() / plain
+                    if number >= WARM_UP:
+                        ratios.append(ratio)
+        except remint.BudgetError:
+            return None
+    return statistics.median(ratios)
+
+
+def main() -> None:
+    """Measure and publish."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", default=PROGRAMS, metavar="program")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for name in args.programs:
+        advice = remint.advise(make(name))
+        named = {"recommended": advice.recommended, "half of the peak": None, "least": advice.least}
+        half = [choice for choice in advice.choices if choice.budget_bytes <= 0.51 * advice.peak_bytes]
+        named["half of the peak"] = half[0] if half else None
+        for why, choice in named.items():
+            if choice is None:
+                continue
+            was = slowdown(name, choice.budget_bytes)
+            assert choice.learned is not None
+            off = "does not fit" if was is None else f"{was / choice.learned - 1:+.1%}"
+            part = f"{choice.budget_bytes / advice.peak_bytes:.0%}"
+            shown = "no" if was is None else f"{was:.3f}"
+            budget = format_bytes(choice.budget_bytes)
+            rows.append([name, why, budget, part, f"{choice.learned:.3f}", shown, off])
+            print(*rows[-1], flush=True)
+    headings = ["program", "budget", "bytes", "of the peak", "said", "was", "off by"]
+    report.publish("Advice: said and done", report.markdown(headings, rows))
+
+
+if __name__ == "__main__":
+    main()

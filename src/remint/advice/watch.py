@@ -1,0 +1,123 @@
+"""Looks at the steps of a program one after the other: plain, recorded, recorded with lines, in a budget.
+
+The program says where its steps end. What happens between is up to the watch: it opens and closes recordings and
+budgets at these points, and raises nothing of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from remint.advice.live_tensors import live_tensors
+from remint.errors import BudgetError
+from remint.results.advice import Trial
+from remint.results.holders import Holder
+from remint.runtime.budget import budget
+from remint.runtime.recording import record
+from remint.trace import Trace
+
+# A budget learns a step in its first three or four.
+TRIAL_STEPS = 8
+LINED_STEPS = 2
+
+
+class Watch:
+    """What was seen of the steps so far. `done` says that it is enough."""
+
+    def __init__(self, *, steps: int, try_budget: Callable[[Watch], int | None]) -> None:
+        """Time and record `steps` steps, not counting the first. `try_budget` chooses what to try, None for nothing."""
+        self.num_steps = steps
+        self.done = False
+        self.busy = 1.0
+        """The part of the time of the last recorded step in which its thread could run."""
+        self.seen_steps = 0
+        self.plain_seconds = self.recorded_seconds = self.bookkeeping_seconds = 0.0
+        self.trace: Trace
+        self.lined_trace: Trace
+        self.live: tuple[Holder, ...] = ()
+        self.trial: Trial | None = None
+        self._try_budget = try_budget
+        self._phase = self._plain
+        self._seconds: list[float] = []
+        self._open: AbstractContextManager[Any] | None = None
+        self._opened: Any = None
+        self._trial_bytes = 0
+        # The CPU time of this thread leaves out what others on the machine take. With several threads it would also
+        # leave out the time in which this one waits for the others.
+        self._clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+        self._wall_began = time.perf_counter()
+        self._began = self._clock()
+
+    def step_ended(self) -> None:
+        """Go on to what is to be done in the next step."""
+        self._seconds.append(self._clock() - self._began)
+        self.seen_steps += 1
+        self._wall_seconds = time.perf_counter() - self._wall_began
+        self._phase()
+        self._wall_began = time.perf_counter()
+        self._began = self._clock()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Close what is open: no more steps follow."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        if self._trial_bytes and self.trial is None and isinstance(error, BudgetError):
+            self.trial = Trial(budget_bytes=self._trial_bytes, num_steps=len(self._seconds) + 1, slowdown=None)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether enough was seen for an answer."""
+        return hasattr(self, "lined_trace")
+
+    def _enter(self, context: AbstractContextManager[Any], then: Callable[[], None]) -> None:
+        self._seconds.clear()
+        self._phase = then
+        self._opened = context.__enter__()
+        self._open = context
+
+    def _plain(self) -> None:
+        # The first step is longer: it fills caches, and makes the state of optimizers.
+        if len(self._seconds) <= self.num_steps:
+            return
+        self.plain_seconds = min(self._seconds[1:])
+        self.live = live_tensors()
+        self._enter(record(), self._recorded)
+
+    def _recorded(self) -> None:
+        if len(self._seconds) < self.num_steps:
+            return
+        self.recorded_seconds = min(self._seconds[1:] or self._seconds)
+        self.busy = min(1.0, self._seconds[-1] / self._wall_seconds) if self._wall_seconds else 1.0
+        recording = self._opened
+        self.close()
+        self.trace = recording.trace
+        self.bookkeeping_seconds = recording.bookkeeping_seconds / max(1, recording.trace.num_ops)
+        self._enter(record(source_lines=True), self._lined)
+
+    def _lined(self) -> None:
+        if len(self._seconds) < LINED_STEPS:
+            return
+        recording = self._opened
+        self.close()
+        self.lined_trace = recording.trace
+        nbytes = self._try_budget(self)
+        if nbytes is None:
+            self.done = True
+            return
+        self._trial_bytes = nbytes
+        self._enter(budget(nbytes), self._tried)
+
+    def _tried(self) -> None:
+        if len(self._seconds) < TRIAL_STEPS:
+            return
+        self.close()
+        last = sorted(self._seconds[TRIAL_STEPS // 2 :])
+        median = last[len(last) // 2]
+        self.trial = Trial(budget_bytes=self._trial_bytes, num_steps=TRIAL_STEPS, slowdown=median / self.plain_seconds)
+        self.done = True

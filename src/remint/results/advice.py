@@ -1,0 +1,217 @@
+"""Advice: how much memory a step takes, which budgets it can train in, and what each of them costs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from remint.notebook import as_html
+from remint.results.holders import Holder, shortened
+from remint.units import budget_text, format_bytes, format_seconds
+
+MOST_HOLDERS = 8
+WIDTH = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A budget, and how many times longer a step takes in it. None: it does not fit."""
+
+    budget_bytes: int
+    greedy: float | None
+    """The first steps, when only the past is known."""
+    learned: float | None
+    """The steps from then on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Steps that were really run in a budget."""
+
+    budget_bytes: int
+    num_steps: int
+    slowdown: float | None
+    """Of the last ones; None if they did not fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The answer of `remint.advise` and `remint advise`; `print` it, or write it as a page with `report`."""
+
+    subject: str
+    """What was looked at: a script with its arguments, or the name of a function."""
+    is_script: bool
+    """Whether the whole program is inside the budget. If not, its weights are made outside and do not count."""
+    step_seconds: float
+    peak_bytes: int
+    """What a step takes without a budget."""
+    holders: tuple[Holder, ...]
+    """What holds memory at the peak, the largest first."""
+    outside: tuple[Holder, ...]
+    """What the program holds and the budget does not count."""
+    min_budget_bytes: int
+    """No schedule of the same ops can do with less."""
+    min_budget_reason: str
+    least: Choice | None
+    """The smallest budget for which a way was found."""
+    choices: tuple[Choice, ...]
+    """From the largest budget to the smallest."""
+    recommended: Choice | None
+    accepted: float
+    """The slowdown that the recommended budget keeps to, if one does."""
+    asked: Choice | None = None
+    """The budget that was asked about."""
+    trial: Trial | None = None
+    """Of the recommended budget."""
+    estimated: str = ""
+    """If nothing was run: how the figures were estimated."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the step fits in the budget that was asked about; None if none was."""
+        return None if self.asked is None else self.asked.learned is not None
+
+    @property
+    def used(self) -> Choice | None:
+        """The budget to use: the one that was asked about, if the step needs one and fits in it; or the recommended."""
+        if self.asked is not None and self.fits:
+            return self.asked if self.asked.budget_bytes < self.peak_bytes else None
+        return self.recommended
+
+    def verdict(self) -> str:
+        """Return the answer in one or two sentences."""
+        subject = self.subject if self.is_script else f"{self.subject}()"
+        need = f"{subject} takes {format_bytes(self.peak_bytes)} and {format_seconds(self.step_seconds)} per step."
+        if self.asked is not None:
+            return f"{need} {self._about_asked()}"
+        if self.recommended is None:
+            return f"{need} No smaller budget was found that works."
+        part = self.recommended.budget_bytes / self.peak_bytes
+        return (
+            f"{need} In {budget_text(self.recommended.budget_bytes)} ({part:.0%}) it is "
+            f"{slower(self.recommended.learned)}."
+        )
+
+    def how_to(self, budget_bytes: int) -> str:
+        """Return the command or the lines of code that train inside a budget."""
+        text = budget_text(budget_bytes)
+        if self.is_script:
+            return f"remint run --budget {text} {self.subject}"
+        return f'with remint.budget("{text}"):  # around the training loop\n    {self.subject}()'
+
+    def summary(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        data = asdict(self)
+        for name in ("holders", "outside"):
+            data[name] = [holder._asdict() for holder in getattr(self, name)]
+        used = self.used
+        return {
+            "format": "remint.advice",
+            **data,
+            "fits": self.fits,
+            "verdict": self.verdict(),
+            "use": self.how_to(used.budget_bytes) if used is not None else None,
+        }
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with the peak, the holders and the memory-time curve: one HTML file, which works offline."""
+        from remint.report import write_html
+
+        write_html(path, [self])
+
+    def table(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Return the rows budget, percent of the peak, greedy, learned, remark, from the largest budget on."""
+        rows = {
+            found.budget_bytes: found for found in (*self.choices, self.least, self.recommended, self.asked) if found
+        }
+        for nbytes in sorted(rows, reverse=True):
+            found = rows[nbytes]
+            if nbytes >= self.peak_bytes:
+                continue  # nothing is saved
+            remarks = [
+                text
+                for text, other in (
+                    ("asked for", self.asked),
+                    ("recommended", self.recommended),
+                    ("the least that works", self.least),
+                )
+                if other is not None and other.budget_bytes == nbytes
+            ]
+            cells = [f"{each:.2f}x" if each is not None else "no" for each in (found.greedy, found.learned)]
+            yield budget_text(nbytes), f"{nbytes / self.peak_bytes:.0%}", *cells, ", ".join(remarks)  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        lines = [self.verdict()]
+        if self.estimated:
+            lines.append(f"Estimated: {self.estimated}.")
+        lines += ["", f"At the peak, {format_bytes(self.peak_bytes)} are held by"]
+        for holder in shortened(self.holders, MOST_HOLDERS):
+            lines.append(_holder_line(holder, self.peak_bytes))
+        if self.outside:
+            total = sum(holder.nbytes for holder in self.outside)
+            kinds = ", ".join(f"{holder.kind} {format_bytes(holder.nbytes)}" for holder in self.outside)
+            lines.append(f"Outside of the budget: {format_bytes(total)} ({kinds}).")
+        lines += ["", "    budget  of peak  first steps    then"]
+        for budget, part, greedy, learned, remark in self.table():
+            lines.append(f"{budget:>10}  {part:>7}  {greedy:>11}  {learned:>6}  {remark}".rstrip())
+        lines += ["", f"Nothing works below {format_bytes(self.min_budget_bytes)}: {self.min_budget_reason}."]
+        used = self.used
+        if used is not None:
+            lines += [
+                "",
+                f"Use it: {self.about(used)}",
+                *(f"    {line}" for line in self.how_to(used.budget_bytes).split("\n")),
+            ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        headings = ["budget", "of the peak", "first steps", "then", ""]
+        return as_html(self.verdict(), headings, self.table())
+
+    def about(self, used: Choice) -> str:
+        """Return what is known of one of the budgets."""
+        part = used.budget_bytes / self.peak_bytes
+        about = f"{budget_text(used.budget_bytes)} is {part:.0%} of the peak, {slower(used.learned)}."
+        if self.trial is not None and self.trial.budget_bytes == used.budget_bytes:
+            if self.trial.slowdown is None:
+                about += f" But {self.trial.num_steps} steps were tried, and did not fit: take more."
+            else:
+                about += f" {self.trial.num_steps} steps were tried: {slower(self.trial.slowdown)}."
+        return about
+
+    def _about_asked(self) -> str:
+        assert self.asked is not None
+        budget = budget_text(self.asked.budget_bytes)
+        if self.asked.budget_bytes >= self.peak_bytes:
+            return f"It fits in {budget} as it is."
+        if self.asked.learned is not None:
+            return f"It fits in {budget}: {slower(self.asked.learned)}."
+        if self.asked.budget_bytes < self.min_budget_bytes:
+            return f"It does not fit in {budget}, whatever is recomputed: {self.min_budget_reason}."
+        more = "" if self.least is None else f" The least that works is {budget_text(self.least.budget_bytes)}."
+        return f"It does not fit in {budget}: no way was found.{more}"
+
+
+def slower(times: float | None) -> str:
+    """Return how much longer a step takes.
+
+    >>> slower(1.15), slower(3.52), slower(0.98), slower(None)
+    ('15% slower', '3.5 times as slow', 'as fast', 'too slow, or too small')
+    """
+    if times is None:
+        return "too slow, or too small"
+    if times < 1.005:
+        return "as fast"
+    return f"{times - 1:.0%} slower" if times < 2 else f"{times:.1f} times as slow"
+
+
+def _holder_line(holder: Holder, peak: int) -> str:
+    size = f"{format_bytes(holder.nbytes):>10}  {holder.nbytes / peak:>4.0%}" if peak else format_bytes(holder.nbytes)
+    several = holder.where and holder.num_storages > 1
+    where = f"{holder.where} ({holder.num_storages:,})" if several else holder.where
+    room = WIDTH - 2 - 16 - 1 - len(size)
+    if len(where) > room:
+        where = f"…{where[1 - room :]}"
+    return f"  {holder.kind:16} {where:{room}}{size}"
