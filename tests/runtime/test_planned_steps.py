@@ -134,7 +134,7 @@ def test_no_process_without_plans():
     assert run.learning.planned.num_steps == 0
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(st.lists(st.sampled_from(["same", "same", "batch", "keep", "short", "raise", "evict"]), max_size=8))
 def test_departures_from_plans_keep_the_bits(what):
     model, other, x, budget, optimizer = tight_step(0.5)
