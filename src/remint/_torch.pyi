@@ -33,6 +33,11 @@ class Figures(TypedDict):
 class LearningFigures(TypedDict):
     greedy: tuple[int, int, int, int]
     learned: tuple[int, int, int, int]
+    planned: tuple[int, int, int, int]
+    predicted: tuple[int, int, int, int]
+    measured: tuple[int, int, int, int]
+    num_plans: int
+    planning: bool
     num_departures: int
     last_departure: str
     num_known_steps: int
@@ -76,6 +81,7 @@ class Session:
         several: bool,
         max_slowdown: float,
         partner: Session | None,
+        planner: list[str],
         **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
     @property

@@ -43,6 +43,7 @@ _PLAIN_SESSION: dict[str, Any] = {
     "learn": False,
     "several": False,
     "partner": None,
+    "planner": [],
     "max_slowdown": 0.0,
 }
 

@@ -32,7 +32,7 @@ class PySession {
  public:
   PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool timeline, bool events,
             bool blocks, bool record, bool source_lines, bool learn, bool several, double max_slowdown,
-            const PySession* partner, const py::kwargs& engine) {
+            std::vector<std::string> planner, const PySession* partner, const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
     options.engine = engine_options(engine);
@@ -46,6 +46,7 @@ class PySession {
     options.learn = learn;
     options.several = several;
     options.max_slowdown = max_slowdown;
+    options.planner = std::move(planner);
     patch_legacy_types();
     session_ = Session::open(options, backend_for(c10::Device(device)),
                              partner == nullptr ? nullptr : partner->session_.get());
@@ -111,9 +112,17 @@ class PySession {
   py::dict learning() {
     const LearningFigures f = without_gil([&] { return session_->learning(); });
     py::dict d;
-    for (const auto& [name, steps] : {std::pair("greedy", &f.greedy), std::pair("learned", &f.learned)}) {
+    for (const auto& [name, steps] : {std::pair("greedy", &f.greedy), std::pair("learned", &f.learned),
+                                      std::pair("planned", &f.planned)}) {
       d[name] = py::make_tuple(steps->num_steps, steps->computed, steps->rematerialized, steps->searching);
     }
+    for (const auto& [name, outcome] :
+         {std::pair("predicted", &f.predicted), std::pair("measured", &f.measured)}) {
+      d[name] = py::make_tuple(outcome->peak, outcome->num_rematerializations, outcome->computed,
+                               outcome->rematerialized);
+    }
+    d["num_plans"] = f.num_plans;
+    d["planning"] = f.planning;
     d["num_departures"] = f.num_departures;
     d["last_departure"] = f.last_departure;
     d["num_known_steps"] = f.num_known;
@@ -222,11 +231,11 @@ class PySession {
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
       .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, bool, double,
-                    const PySession*, const py::kwargs&>(),
+                    std::vector<std::string>, const PySession*, const py::kwargs&>(),
            py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
            py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
            py::arg("source_lines"), py::arg("learn"), py::arg("several"), py::arg("max_slowdown"),
-           py::arg("partner"))
+           py::arg("planner"), py::arg("partner"))
       .def("enter", &PySession::enter, py::arg("partners") = std::vector<const PySession*>())
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

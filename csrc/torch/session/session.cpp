@@ -189,6 +189,7 @@ void Session::step() {
   if (thrash_guard_ != nullptr) thrash_guard_->begin_step();
   if (learner_ == nullptr) return;
   apply_pending();
+  learner_->note_peak();
   // A step of which a part was not seen is no step to learn.
   bool unseen = false;
   if (sleep_ != nullptr) work([&] { unseen = sleep_->step_ended() || sleep_->asleep(); });

@@ -38,6 +38,8 @@ struct SessionOptions {
   double max_slowdown = 0.0;  // of a step; more is an error. 0: no limit
   bool learn = false;         // know a step that comes again, and guide the engine through it
   bool several = false;       // the budget has sessions of other devices, too
+  // The command of the process that plans learned steps; empty: none does.
+  std::vector<std::string> planner;
   bool source_lines = false;  // know the line of the program that each op came from
 };
 

@@ -18,6 +18,7 @@ from remint.runtime.devices_run import DevicesRun
 from remint.runtime.free_memory import automatic_budget
 from remint.runtime.live_run import LiveRun
 from remint.runtime.patches import module_paths, optimizer_steps, tensor_methods
+from remint.runtime.planning_command import planning_command
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
@@ -61,6 +62,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         policy: chooses what is evicted; `remint.policy_names()` lists them.
         learn: know a step of the program that comes again, and decide with its whole course in view. Steps end where
             an optimizer steps, or with a backward pass if there is no optimizer; `run.step()` marks them by hand.
+        plan: search for better plans of learned steps in another process, which is nice to this one; with `learn` only.
+            What it finds is kept in the user's cache folder, for the next run.
         overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
         max_slowdown: a step that becomes slower than this many times its own time raises a `remint.BudgetError`; None
@@ -89,6 +92,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         device: str | torch.device | None = None,
         policy: str = "coop",
         learn: bool = True,
+        plan: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
         max_slowdown: float | None = 10.0,
         partition: bool | None = None,
@@ -142,6 +146,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "record": False,
             "source_lines": source_lines,
             "learn": learn,
+            "planner": planning_command() if learn and plan else [],
             "max_slowdown": 0.0 if max_slowdown is None or math.isinf(max_slowdown) else max_slowdown,
         }
         self._open = threading.local()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from remint.results.block_log import BlockLog, Label
-from remint.results.learning import Learning, Phase
+from remint.results.learning import Learning, Phase, StepOutcome
 from remint.results.run import Rematerialized, RematerializedOp, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
@@ -167,13 +167,22 @@ class LiveRun:
         """What was learned of the program's steps, and what came of it."""
         figures = self._session.learning()
 
-        def phase(name: Literal["greedy", "learned"]) -> Phase:
+        def phase(name: Literal["greedy", "learned", "planned"]) -> Phase:
             num_steps, *nanoseconds = figures[name]
             return Phase(num_steps, *(each * 1e-9 for each in nanoseconds))
+
+        def outcome(name: Literal["predicted", "measured"]) -> StepOutcome | None:
+            peak_bytes, times, *nanoseconds = figures[name]
+            return StepOutcome(peak_bytes, times, *(each * 1e-9 for each in nanoseconds)) if peak_bytes else None
 
         return Learning(
             greedy=phase("greedy"),
             learned=phase("learned"),
+            planned=phase("planned"),
+            num_plans=figures["num_plans"],
+            is_planning=figures["planning"],
+            predicted=outcome("predicted"),
+            measured=outcome("measured"),
             num_departures=figures["num_departures"],
             last_departure=figures["last_departure"],
             num_known_steps=figures["num_known_steps"],
