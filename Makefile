@@ -11,7 +11,7 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench docs asan tsan clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan cuda-check clean
 
 setup: $(VENV)/installed build
 
@@ -118,6 +118,31 @@ tsan: $(VENV)/installed
 	$(call build_sanitized,tsan,thread)
 	$(ON_TSAN) -c "import torch; $(call IS_SANITIZED,tsan)"
 	$(ON_TSAN) $(SANITIZED_PYTEST) -m "threads and not slow" tests
+
+# The CUDA backend, compiled against the CUDA build of torch and tested on a CUDA runtime without a GPU. The torch is in
+# an environment of its own, of 4.7 GB. The log says what ran.
+CUDA_VENV := .venv-cuda
+CUDA_LOG := benchmarks/results/cuda_check.$(shell date +%Y-%m-%d).txt
+$(CUDA_VENV)/installed:
+	test -x $(CUDA_VENV)/bin/python || $(PYTHON) -m venv $(CUDA_VENV)
+	$(CUDA_VENV)/bin/pip install --quiet "torch===2.13.0" "nvidia-cuda-crt==13.0.*" numpy pybind11 pytest hypothesis rich
+	touch $@
+
+cuda-check: $(VENV)/installed $(CUDA_VENV)/installed
+	$(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(CUDA_VENV)/bin/python)" \
+	  --log-level=WARNING -S . -B build/cuda -DREMINT_TEST_DEVICE=OFF -DREMINT_OUTPUT="$(CURDIR)/build/cuda/package/remint"
+	$(BIN)/ninja -C build/cuda --quiet
+	find build/cuda/package/remint -type l -delete
+	find "$(CURDIR)/src/remint" -mindepth 1 -maxdepth 1 ! -name "*.so" ! -name __pycache__ \
+	  -exec ln -s -t build/cuda/package/remint {} +
+	$(CUDA_VENV)/bin/python tests/cuda/build_fake.py build/cuda/libfake_cuda.so
+	for delay in 0 200; do \
+	  echo "streams wait up to $$delay microseconds"; \
+	  FAKE_CUDA_DELAY_US=$$delay LD_PRELOAD="$(CURDIR)/build/cuda/libfake_cuda.so" PYTHONPATH=build/cuda/package \
+	    $(CUDA_VENV)/bin/python -m pytest -vv --disable-warnings -p no:cacheprovider tests/cuda || exit 1; \
+	done > build/cuda/log.txt 2>&1 || { cat build/cuda/log.txt; exit 1; }
+	sed -e "s#$(CURDIR)/##g" build/cuda/log.txt > "$(CUDA_LOG)"
+	tail -n 1 "$(CUDA_LOG)"
 
 clean:
 	rm -rf $(VENV) build src/remint/*.so

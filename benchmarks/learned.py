@@ -1,10 +1,11 @@
-"""Learned steps against the policy alone, on real training steps with SGD.
+"""Learned and planned steps against the policy alone, on real training steps with SGD.
 
 python benchmarks/learned.py                     # the budgets below
 python benchmarks/learned.py unet:50,40 gpt:25   # others, in percent of the peak of a plain step
 
 CPU seconds of one thread: the median of late steps in a budget over that of plain steps, which take turns with them
-outside of it. The losses of all steps are compared bit for bit.
+outside of it. The losses of all steps are compared bit for bit. Planned steps are waited for. For the last step, what
+was predicted is compared with what came of it: the peak to the byte, and the number of rematerializations.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import argparse
 import copy
 import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -26,6 +29,8 @@ DEFAULT = ("unet:50,40", "gpt:25,21", "lstm:50,35", "mamba:45", "tree:30")
 WARM_UP = 4
 # Greedy steps that take longer than this many times the plain step are not waited for.
 PATIENCE = 30.0
+# Seconds to wait for plans. Where a plan is no better than what is known without one, none comes.
+PLANNING_SECONDS = 150.0
 
 
 class Training:
@@ -46,29 +51,60 @@ class Training:
         return time.thread_time() - started
 
 
-def measure(name: str, budget: int, *, learn: bool, rounds: int) -> tuple[str, str]:
-    """Return the ratio to a plain step, and what became of the steps."""
+@dataclass(frozen=True)
+class Measured:
+    """Late steps in a budget."""
+
+    ratio: str
+    """The time of a step over that of a plain one."""
+    predicted: str = ""
+    """The same, as it was predicted: kernels only."""
+    exact: str = ""
+    """Whether the peak and the rematerializations of the last step were as predicted."""
+
+
+def measure(name: str, budget: int, *, learn: bool, plan: bool, rounds: int) -> Measured:
+    """Train in a budget, and next to it without one."""
     net, inputs = workloads.make(name)
     inside, outside = Training(copy.deepcopy(net), inputs), Training(net, inputs)
-    ratios = []
+    ratios: list[float] = []
     # Other threads are not touched by a budget.
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as other:
+
+        def ratio_of_step() -> float:
+            plain = other.submit(outside.step).result()
+            return inside.step() / plain
+
         try:
-            with remint.budget(budget, learn=learn) as run:
-                for number in range(WARM_UP + rounds):
-                    plain = other.submit(outside.step).result()
-                    ratio = inside.step() / plain
-                    if number >= WARM_UP:
-                        ratios.append(ratio)
-                    if ratio > PATIENCE:
-                        return f"over {PATIENCE:.0f}", ""
+            with remint.budget(budget, learn=learn, plan=plan) as run:
+                for _ in range(WARM_UP):
+                    if ratio_of_step() > PATIENCE:
+                        return Measured(f"over {PATIENCE:.0f}")
+                if plan:
+                    wait_for_plan(run, ratio_of_step)
+                ratios = [ratio_of_step() for _ in range(rounds)]
+                learning = run.learning
         except remint.BudgetError:
-            return "does not fit", ""
+            return Measured("does not fit")
     if inside.losses != outside.losses:
         raise AssertionError(f"{name} at {budget} bytes: the losses differ")
-    learning = run.learning
-    predicted = f"{learning.learned.slowdown:.3f}" if learning.learned.num_steps else ""
-    return f"{statistics.median(ratios):.3f}", predicted
+    ratio = f"{statistics.median(ratios):.3f}"
+    predicted, measured = learning.predicted, learning.measured
+    if predicted is None or measured is None:
+        return Measured(ratio)
+    peak, times = predicted.peak_bytes, predicted.num_rematerializations
+    exact = (peak, times) == (measured.peak_bytes, measured.num_rematerializations)
+    difference = f"{measured.peak_bytes - peak:+,} B, {measured.num_rematerializations - times:+,} runs"
+    return Measured(ratio, f"{predicted.slowdown:.3f}", "yes" if exact else difference)
+
+
+def wait_for_plan(run: remint.runtime.live_run.LiveRun, step: Callable[[], float]) -> None:
+    """Run steps until no better plan is searched for."""
+    started = time.monotonic()
+    idle = 0
+    while idle < 3 and time.monotonic() - started < PLANNING_SECONDS:
+        step()
+        idle = 0 if run.learning.is_planning else idle + 1
 
 
 def main() -> None:
@@ -89,12 +125,25 @@ def main() -> None:
         peak = run.peak_bytes
         for percent in map(int, percents.split(",")):
             budget = peak * percent // 100
-            greedy, _ = measure(name, budget, learn=False, rounds=args.rounds)
-            learned, predicted = measure(name, budget, learn=True, rounds=args.rounds)
-            rows.append([name, f"{percent}%", f"{peak / 2**20:.1f}", greedy, learned, predicted])
+            greedy = measure(name, budget, learn=False, plan=False, rounds=args.rounds)
+            learned = measure(name, budget, learn=True, plan=False, rounds=args.rounds)
+            planned = measure(name, budget, learn=True, plan=True, rounds=args.rounds)
+            row = [name, f"{percent}%", f"{peak / 2**20:.1f}", greedy.ratio, learned.ratio, learned.predicted]
+            rows.append([*row, planned.ratio, planned.predicted, planned.exact])
             print(*rows[-1], flush=True)
-    headings = ["model", "budget", "peak MiB", "greedy", "learned", "kernels of learned steps"]
-    report.publish("Learned steps: time over a plain step", report.markdown(headings, rows), packages=["torch"])
+    headings = [
+        "model",
+        "budget",
+        "peak MiB",
+        "greedy",
+        "learned",
+        "predicted",
+        "planned",
+        "predicted",
+        "peak and runs as predicted",
+    ]
+    title = "Learned and planned steps: time over a plain step"
+    report.publish(title, report.markdown(headings, rows), packages=["torch"])
 
 
 if __name__ == "__main__":

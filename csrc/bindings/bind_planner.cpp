@@ -61,7 +61,8 @@ void remint::bind_search(py::module_& module) {
   py::class_<remint::SearchProblem>(module, "SearchProblem")
       .def(py::init([](std::vector<double> cost, std::vector<bool> again,
                        std::vector<std::vector<int>> inputs, std::vector<std::vector<int>> outputs,
-                       std::vector<double> bytes, std::vector<int> results, double constant_bytes) {
+                       std::vector<double> bytes, std::vector<int> results, double constant_bytes,
+                       std::vector<std::vector<std::pair<int, int>>> consumes, std::vector<int> until) {
              remint::SearchProblem p;
              p.cost = std::move(cost);
              p.again.assign(again.begin(), again.end());
@@ -70,10 +71,14 @@ void remint::bind_search(py::module_& module) {
              p.bytes = std::move(bytes);
              p.results = std::move(results);
              p.constant_bytes = constant_bytes;
+             p.consumes = std::move(consumes);
+             p.until = std::move(until);
              return p;
            }),
            py::kw_only(), py::arg("cost"), py::arg("again"), py::arg("inputs"), py::arg("outputs"),
-           py::arg("bytes"), py::arg("results"), py::arg("constant_bytes"));
+           py::arg("bytes"), py::arg("results"), py::arg("constant_bytes"),
+           py::arg("consumes") = std::vector<std::vector<std::pair<int, int>>>(),
+           py::arg("until") = std::vector<int>());
 
   py::class_<remint::Search>(module, "Search")
       .def(py::init<remint::SearchProblem, double, uint64_t, std::vector<int>>(), py::arg("problem"),

@@ -8,4 +8,5 @@ PYBIND11_MODULE(_core, module) {
   remint::bind_simulation(module);
   remint::bind_search(module);
   remint::bind_memory(module);
+  remint::bind_learning(module);
 }

@@ -38,6 +38,24 @@ void Engine::follow(const GuidedStep& step, std::uint64_t first_tag) {
   state_.deallocation = Deallocation::kLazy;
 }
 
+void Engine::make_ahead(std::size_t op) {
+  for (std::uint64_t tag : state_.guide.makes(op)) {
+    const StorageId id = state_.guide.storage_of(tag);
+    if (id == kNone || !state_.records.storage(id).in_use()) continue;
+    ValueId value = kNone;
+    for (ValueId each : state_.records.storage(id).values) {
+      if (state_.records.value(each).tag == tag) value = each;
+    }
+    if (value == kNone || state_.defined(value)) continue;
+    try {
+      pinning_.materialize(value);
+    } catch (const OutOfMemory&) {
+      allocation_.stop_following();
+    }
+    if (!state_.guide.active()) return;
+  }
+}
+
 void Engine::mark(std::uint64_t tag) {
   const BlockEvent event{state_.clock, BlockChange::kMark, kNone, tag, 0, 0};
   state_.observers.tell(Observer::kBlocks, [&](Observer& observer) { observer.block(event); });

@@ -133,6 +133,10 @@ class Engine {
   // the policy.
   void follow(const GuidedStep& step, std::uint64_t first_tag);
   void stop_following() { allocation_.stop_following(); }
+  // The op of that number in the step comes next: makes resident what the guide says. Not while an op runs.
+  void prepare(std::size_t op) {
+    if (state_.guide.active()) make_ahead(op);
+  }
   const Guide& guide() const { return state_.guide; }
   // Moves blocks together at the low end. Not while an op runs.
   void compact() { allocation_.compact(); }
@@ -157,6 +161,8 @@ class Engine {
   Replay replay_;
   Pinning pinning_;
   OpDriver driver_;
+
+  void make_ahead(std::size_t op);
 };
 
 }  // namespace remint

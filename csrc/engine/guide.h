@@ -1,5 +1,5 @@
 // A guide through a step that was seen before: for each request for memory, in order, what is evicted for it
-// and where it is placed.
+// and where it is placed; for each op, what is made resident ahead of it.
 //
 // A guide decides nothing that could be wrong: any candidate may be evicted, and any free bytes may be given
 // out. If the program departs from the step, the guide ends, and the policy goes on from what is there.
@@ -22,6 +22,10 @@ struct GuidedRequest {
 struct GuidedStep {
   std::vector<GuidedRequest> requests;
   std::vector<std::uint32_t> victims;  // the number of a value among those that the step makes
+  // Of a planned step: what is made resident before each op, in this order, by running ops again. Each op
+  // has those up to the first one of the next; no entries: nothing is made ahead.
+  std::vector<std::uint32_t> makes;
+  std::vector<std::uint32_t> first_makes;
 };
 
 // Why a guide ended before its step.
@@ -72,6 +76,16 @@ class Guide {
   const std::vector<std::uint64_t>& victims() const { return victims_; }
   Bytes address() const { return address_; }
 
+  // The tags of the values to make resident before the op of that number. The next call overwrites it.
+  const std::vector<std::uint64_t>& makes(std::size_t op) {
+    makes_.clear();
+    if (op + 1 < step_->first_makes.size()) {
+      for (std::size_t i = step_->first_makes[op]; i < step_->first_makes[op + 1]; ++i)
+        makes_.push_back(first_tag_ + step_->makes[i]);
+    }
+    return makes_;
+  }
+
   // A value was made.
   void note_made(std::uint64_t tag, StorageId storage) {
     if (step_ == nullptr || tag < first_tag_) return;
@@ -92,6 +106,7 @@ class Guide {
   Departure departure_ = Departure::kNot;
   Bytes address_ = 0;
   std::vector<std::uint64_t> victims_;
+  std::vector<std::uint64_t> makes_;
   std::vector<StorageId> storages_;
 };
 

@@ -158,9 +158,9 @@ void Lifetimes::take_over(ValueId from, ValueId to, bool keep_pinned) {
   if (transitions_.take_over(from, to, keep_pinned)) forget_recipe(state_.storage_of(to).values[0]);
 }
 
-std::vector<StorageId> Lifetimes::referenced_descendants(StorageId id) {
+std::vector<StorageId> Lifetimes::referenced_descendants(const std::vector<StorageId>& ids) {
   std::vector<StorageId> referenced;
-  std::vector<StorageId> walk(1, id);
+  std::vector<StorageId> walk = ids;
   std::unordered_set<StorageId> seen(walk.begin(), walk.end());
   while (!walk.empty()) {
     const StorageId at = walk.back();
@@ -174,10 +174,7 @@ std::vector<StorageId> Lifetimes::referenced_descendants(StorageId id) {
 }
 
 void Lifetimes::retire_storage(StorageId id, Bytes nbytes) {
-  // In the middle of a step nearly everything was computed from it. What is left of that some ops later
-  // counts.
-  constexpr std::uint64_t kWait = 64;
-  put_back({id, nbytes, state_.statistics.num_ops + kWait, kWait});
+  put_back({id, nbytes, state_.statistics.num_ops + kFirstReview, kFirstReview});
 }
 
 void Lifetimes::put_back(Retired entry) {

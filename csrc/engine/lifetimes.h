@@ -53,9 +53,13 @@ class Lifetimes {
   // Drops the record of `id`, and all that were kept only for it, if nothing can need them any more.
   void collect(StorageId id);
 
-  // Storages that the program has references to and whose recipes lead to `id`, without those behind another
-  // such storage. Once these are pinned, nothing reads `id` any more: the others are kept only for them.
-  std::vector<StorageId> referenced_descendants(StorageId id);
+  // Storages that the program has references to and whose recipes lead to `ids`, without those behind another
+  // such storage. Once these are pinned, nothing reads `ids` any more: the others are kept only for them.
+  std::vector<StorageId> referenced_descendants(const std::vector<StorageId>& ids);
+
+  // In the middle of a step nearly everything was computed from a constant that the program has just
+  // released. What is left of that so many ops later counts.
+  static constexpr std::uint64_t kFirstReview = 64;
 
   // The program released a constant that recipes still read.
   void retire(ValueId value, Bytes nbytes) { retire_storage(state_.records.value(value).storage, nbytes); }

@@ -96,7 +96,7 @@ void Pinning::before_write(ValueId value, bool by_request) {
   if (!records.storage(id).pinned || records.storage(id).readers == 0) return;
   // Where releases count, pinning what the program has drops all recipes that lie between.
   if (state_.deallocation == Deallocation::kEager || state_.deallocation == Deallocation::kLazy) {
-    for (StorageId referenced : lifetimes_.referenced_descendants(id)) {
+    for (StorageId referenced : lifetimes_.referenced_descendants({id})) {
       if (records.storage(referenced).in_use()) pin(records.storage(referenced).values[0], by_request);
     }
     if (!records.storage(id).in_use()) return;
@@ -131,27 +131,44 @@ void Pinning::before_write(ValueId value, bool by_request) {
 // Constants that only recipes still need: pins what was made from them instead, where that takes no more
 // bytes. So a gradient does not stay for the sake of the optimizer state that it went into.
 void Pinning::review_retired() {
+  std::vector<Retired> kept;
   for (Retired& entry : lifetimes_.take_retired()) {
     if (!lifetimes_.still_retired(entry)) continue;
     if (entry.due <= state_.statistics.num_ops) {
-      const std::vector<StorageId> referenced = lifetimes_.referenced_descendants(entry.storage);
-      Bytes instead = 0;
-      for (StorageId descendant : referenced) {
-        const Storage& s = state_.records.storage(descendant);
-        if (!s.pinned) instead += s.nbytes;
-      }
-      if (instead <= entry.nbytes) {
-        for (StorageId descendant : referenced) {
-          const Storage& s = state_.records.storage(descendant);
-          if (s.in_use()) pin_now(s.values[0]);
-        }
-        continue;
-      }
+      if (pin_instead({entry.storage}, entry.nbytes)) continue;
       entry.wait *= 2;
       entry.due = state_.statistics.num_ops + entry.wait;
     }
-    lifetimes_.put_back(entry);
+    kept.push_back(entry);
   }
+  // Each step leaves gradients for the same weights and state. One by one they are smaller, together they are
+  // not.
+  std::vector<StorageId> together;
+  Bytes nbytes = 0;
+  for (const Retired& entry : kept) {
+    if (entry.wait == Lifetimes::kFirstReview || !lifetimes_.still_retired(entry)) continue;
+    together.push_back(entry.storage);
+    nbytes += entry.nbytes;
+  }
+  if (together.size() > 1) pin_instead(together, nbytes);
+  for (const Retired& entry : kept) {
+    if (lifetimes_.still_retired(entry)) lifetimes_.put_back(entry);
+  }
+}
+
+bool Pinning::pin_instead(const std::vector<StorageId>& retired, Bytes nbytes) {
+  const std::vector<StorageId> referenced = lifetimes_.referenced_descendants(retired);
+  Bytes instead = 0;
+  for (StorageId descendant : referenced) {
+    const Storage& s = state_.records.storage(descendant);
+    if (!s.pinned) instead += s.nbytes;
+  }
+  if (instead > nbytes) return false;
+  for (StorageId descendant : referenced) {
+    const Storage& s = state_.records.storage(descendant);
+    if (s.in_use()) pin_now(s.values[0]);
+  }
+  return true;
 }
 
 void Pinning::lock_for_read(ValueId value) {

@@ -50,6 +50,8 @@ class Pinning {
   void apply_late_pins(RunningOp& op);
   void tell_pinned(ValueId value);
   void review_retired();
+  // Pins what the program has of what was made from these, if that takes no more than `nbytes`.
+  bool pin_instead(const std::vector<StorageId>& retired, Bytes nbytes);
 
   EngineState& state_;
   Transitions& transitions_;

@@ -19,9 +19,14 @@ class Evictions final : public Observer {
     std::uint32_t request;
   };
   explicit Evictions(const Unplaced& memory) : memory_(memory) {}
-  unsigned interests() const override { return kDecisions | kCandidates; }
+  unsigned interests() const override { return kDecisions | kCandidates | kRequests; }
   void became_candidate(std::uint64_t tag, BlockId block) override {
     since_[tag] = {tag, block, static_cast<std::uint32_t>(memory_.lifetimes().size())};
+  }
+  // A read outside of all ops finds it there.
+  void materialized(ValueId, std::uint64_t tag) override {
+    auto found = since_.find(tag);
+    if (found != since_.end()) found->second.request = static_cast<std::uint32_t>(memory_.lifetimes().size());
   }
   void evicted(std::uint64_t tag) override { evictions_.push_back(since_.at(tag)); }
 
@@ -42,9 +47,46 @@ class Evictions final : public Observer {
 
 namespace {
 
+bool is_op(EventKind kind) {
+  return kind == EventKind::kCall || kind == EventKind::kView || kind == EventKind::kMutate;
+}
+
+// Does what the plan says before an op.
+void act(Simulation& simulation, const PlannedActions& plan, std::size_t op, std::size_t num_constants,
+         SimulatedStep& found) {
+  Engine& engine = simulation.engine();
+  found.first_makes.push_back(static_cast<std::uint32_t>(found.makes.size()));
+  for (std::size_t i = plan.first[op]; i < plan.first[op + 1]; ++i) {
+    const PlannedActions::Action& action = plan.actions[i];
+    const ValueId value = simulation.first_value_of(static_cast<std::int32_t>(num_constants + action.number));
+    if (value == kNone || engine.defined(value) == action.makes) continue;
+    if (!action.makes) {
+      engine.evict_value(value);
+      continue;
+    }
+    engine.materialize(value);
+    found.makes.push_back(action.number);
+  }
+}
+
+// The most that is in use at a request.
+Bytes peak_of(const std::vector<Unplaced::Lifetime>& lifetimes, const Unplaced& memory) {
+  std::vector<Bytes> freed(lifetimes.size() + 1, 0);
+  for (const Unplaced::Lifetime& lifetime : lifetimes) {
+    if (lifetime.dies != kNone) freed[lifetime.dies] += memory.footprint(lifetime.nbytes);
+  }
+  Bytes used = 0;
+  Bytes peak = 0;
+  for (std::size_t request = 0; request < lifetimes.size(); ++request) {
+    used += memory.footprint(lifetimes[request].nbytes) - freed[request];
+    peak = std::max(peak, used);
+  }
+  return peak;
+}
+
 std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits,
-                                           double time_exponent) {
+                                           double time_exponent, const PlannedActions* plan = nullptr) {
   std::vector<std::int64_t> nbytes = step.columns.nbytes;
   std::copy(sizes.begin(), sizes.end(), nbytes.begin());
   TraceColumns trace = step.view();
@@ -61,6 +103,7 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
   options.placed = false;
   options.alignment = limits.alignment;
   options.ghosts = true;
+  options.foresees = plan == nullptr;
   options.engine.policy = "clairvoyant";
   options.engine.time_exponent = time_exponent;
   options.engine.deallocation = Deallocation::kLazy;
@@ -82,15 +125,21 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
     }
     found.num_constants = memory.lifetimes().size();
     engine.add_observer(&evictions);
-    for (std::size_t event = step.num_constants(); event < trace.num_events; ++event)
+    if (limits.observer != nullptr) engine.add_observer(limits.observer);
+    std::size_t op = 0;
+    for (std::size_t event = step.num_constants(); event < trace.num_events; ++event) {
+      if (plan != nullptr && is_op(trace.kind(event)))
+        act(simulation, *plan, op++, step.num_constants(), found);
       simulation.step(trace, event);
+    }
+    found.first_makes.push_back(static_cast<std::uint32_t>(found.makes.size()));
   } catch (const OutOfMemory&) {
     return std::nullopt;
   } catch (const Thrash&) {
     return std::nullopt;
   }
-  found.peak = memory.peak();
   found.rematerialized = engine.statistics().rematerialized;
+  found.num_rematerializations = engine.statistics().num_rematerializations;
   found.lifetimes = memory.lifetimes();
   // A value is evicted as soon as it is not used any more. So blocks live shorter, and are easier to place.
   for (const Evictions::Eviction& eviction : evictions.sorted()) {
@@ -100,6 +149,7 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
     found.lifetimes[eviction.block].dies = eviction.request;
   }
   found.first_victims.resize(found.lifetimes.size() + 1, static_cast<std::uint32_t>(found.victims.size()));
+  found.peak = peak_of(found.lifetimes, memory);
   found.blocks_of_tensors.assign(trace.num_tensors - step.num_constants(), kNone);
   for (std::int32_t tensor : step.held) {
     const auto number = static_cast<std::size_t>(tensor);
@@ -115,12 +165,33 @@ std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vec
                                            const std::vector<std::int32_t>& held, const StepLimits& limits) {
   // How much the time until a value is needed should count differs from step to step.
   constexpr double kExponents[] = {1.0, 0.5, 2.0, 0.25};
+  StepLimits unobserved = limits;
+  unobserved.observer = nullptr;
   std::optional<SimulatedStep> best;
+  double best_exponent = 0.0;
   for (double exponent : kExponents) {
-    std::optional<SimulatedStep> found = simulate_once(step, sizes, held, limits, exponent);
-    if (found && (!best || found->rematerialized < best->rematerialized)) best = std::move(found);
+    std::optional<SimulatedStep> found = simulate_once(step, sizes, held, unobserved, exponent);
+    if (!found || (best && found->rematerialized >= best->rematerialized)) continue;
+    best = std::move(found);
+    best_exponent = exponent;
   }
+  if (best && limits.observer != nullptr) simulate_once(step, sizes, held, limits, best_exponent);
   return best;
+}
+
+std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                              const std::vector<std::int32_t>& held, const StepLimits& limits,
+                                              const PlannedActions& plan) {
+  std::size_t num_ops = 0;
+  for (std::uint8_t kind : step.columns.kinds) num_ops += is_op(static_cast<EventKind>(kind)) ? 1 : 0;
+  const std::size_t num_made = step.columns.nbytes.size() - step.num_constants();
+  if (plan.first.size() != num_ops + 1 || plan.first[0] != 0 || plan.first.back() != plan.actions.size())
+    return std::nullopt;
+  if (!std::is_sorted(plan.first.begin(), plan.first.end())) return std::nullopt;
+  for (const PlannedActions::Action& action : plan.actions) {
+    if (action.number >= num_made) return std::nullopt;
+  }
+  return simulate_once(step, sizes, held, limits, 1.0, &plan);
 }
 
 bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::vector<Bytes>& sizes,
@@ -219,6 +290,8 @@ std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surround
         {step.lifetimes[request].nbytes, placed[index[request]].address, step.first_victims[request]});
   }
   guide.victims = step.victims;
+  guide.makes = step.makes;
+  guide.first_makes = step.first_makes;
   return guide;
 }
 

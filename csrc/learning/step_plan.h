@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/guide.h"
+#include "engine/observer.h"
 #include "engine/options.h"
 #include "learning/step_trace.h"
 #include "memory/unplaced.h"
@@ -24,6 +25,20 @@ struct SimulatedStep {
   std::vector<std::uint32_t> victims;        // numbers among the values that the step makes
   std::vector<std::uint32_t> first_victims;  // per request
   std::vector<BlockId> blocks_of_tensors;    // at the end, by number; kNone: it has none
+  // Of a planned step: as in a guide.
+  std::vector<std::uint32_t> makes;
+  std::vector<std::uint32_t> first_makes;
+  std::uint64_t num_rematerializations = 0;
+};
+
+// What a plan does between the ops of a step: it evicts values, and makes others resident, in this order.
+struct PlannedActions {
+  struct Action {
+    bool makes;
+    std::uint32_t number;  // among the values that the step makes
+  };
+  std::vector<Action> actions;
+  std::vector<std::uint32_t> first;  // per op, and one more: those before it come up to that of the next
 };
 
 struct StepLimits {
@@ -31,12 +46,19 @@ struct StepLimits {
   Bytes alignment = 64;
   std::optional<std::uint32_t> max_depth;
   double max_slowdown = 10.0;
+  Observer* observer = nullptr;  // of a simulation that is looked into; not owned
 };
 
 // Nothing if the step does not fit, or takes too long. `sizes` are the bytes of its constants now: 0 for one
 // that is evicted and only released. `held` are the tensors that are used after the step.
 std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits);
+
+// The same, with a plan to say what is evicted and made resident. If memory runs short all the same, a policy
+// decides that knows only the past. Nothing, too, if the actions are not of this step.
+std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                              const std::vector<std::int32_t>& held, const StepLimits& limits,
+                                              const PlannedActions& plan);
 
 // Whether the step, on an arena of its own, fits and does not take too long with the policy of `engine`,
 // which knows only the past.

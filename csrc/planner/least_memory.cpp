@@ -320,6 +320,8 @@ double LeastMemory::peak(const std::vector<int>& sequence) const {
     double made = 0;
     for (int v : problem_.outputs[*at])
       if (!needed[v]) made += problem_.bytes[v];
+    if (!problem_.consumes.empty())
+      for (auto [input, output] : problem_.consumes[*at]) made -= problem_.bytes[input];
     peak = std::max(peak, now + made);
     for (int v : problem_.outputs[*at]) {
       if (needed[v]) now -= problem_.bytes[v];

@@ -68,6 +68,12 @@ SearchState::SearchState(SearchProblem problem, double budget)
     for (int v : inputs_[i])
       if (v < 0 || v >= values || producer_[v] < 0 || producer_[v] >= i)
         throw std::invalid_argument("ops are not in execution order");
+  problem_.consumes.resize(n);
+  consumer_.assign(values, -1);
+  for (int i = 0; i < n; ++i)
+    for (auto [input, output] : problem_.consumes[i]) consumer_.at(input) = i;
+  if (problem_.until.empty()) problem_.until.assign(n, n);
+  for (double cost : problem_.cost) forbidden_ += 1000 * cost;
   queued_.assign(n + 1, 0);
   extra_flag_.assign(n + 1, 0);
   touched_flag_.assign(values, 0);
@@ -178,7 +184,17 @@ int SearchState::last_drop(int value, int stage) const {
 bool SearchState::available(int value, int stage) const {
   const std::vector<int>& runs = runs_[producer_[value]];
   auto at = std::lower_bound(runs.begin(), runs.end(), stage);
-  return at != runs.begin() && *(at - 1) >= last_drop(value, stage);
+  if (at == runs.begin() || *(at - 1) < last_drop(value, stage)) return false;
+  if (consumer_[value] < 0) return true;
+  // Within a stage the consumer runs last of all that read the value.
+  const std::vector<int>& ends = runs_[consumer_[value]];
+  auto end = std::lower_bound(ends.begin(), ends.end(), stage);
+  return end == ends.begin() || *(end - 1) < *(at - 1);
+}
+
+// A search may pass through schedules that are not allowed, but not end there.
+double SearchState::price(int op, int stage) const {
+  return problem_.cost[op] + (stage > problem_.until[op] ? forbidden_ : 0);
 }
 
 SearchState::Entry& SearchState::log(Entry::Kind kind, int id, int stage, double amount) {
@@ -259,14 +275,26 @@ void SearchState::change_run(int op, int stage, bool on) {
   for (int v : inputs_[op]) touch(v);
   if (on) {
     insert_sorted(runs, stage);
-    cost_ += problem_.cost[op];
+    cost_ += price(op, stage);
   } else {
     erase_sorted(runs, stage);
-    cost_ -= problem_.cost[op];
+    cost_ -= price(op, stage);
   }
   for (int v : inputs_[op]) {
     change_use(v, stage, on ? 1 : -1);
     if (!on) mark_next_use(v, stage);
+  }
+  for (auto [input, output] : problem_.consumes[op]) {
+    // Like a drop before the next stage.
+    const std::vector<int>& made = runs_[producer_[input]];
+    auto again = std::upper_bound(made.begin(), made.end(), stage);
+    if (!on) {
+      if (again != made.end()) mark(*again);
+      continue;
+    }
+    auto use = std::lower_bound(uses_[input].begin(), uses_[input].end(), Interval{stage + 1, 0});
+    if (use != uses_[input].end() && (again == made.end() || use->first < *again)) mark(use->first);
+    mark_forced(producer_[input], stage + 1);
   }
   auto next = std::upper_bound(runs.begin(), runs.end(), stage);
   if (on) {
@@ -391,8 +419,9 @@ double SearchState::extra(int stage) {
   const std::vector<int>& again = again_[stage];
   double now = 0, peak = 0;
   if (again.empty()) {
-    if (stage < stages())
-      for (int v : problem_.outputs[stage]) now += problem_.bytes[v];
+    if (stage == stages()) return now;
+    for (int v : problem_.outputs[stage]) now += problem_.bytes[v];
+    for (auto [input, output] : problem_.consumes[stage]) now -= problem_.bytes[input];
     return now;
   }
   auto each = [&](auto&& visit) {
@@ -405,7 +434,9 @@ double SearchState::extra(int stage) {
   each([&](int op) {
     if (op < stages()) {
       for (int v : problem_.outputs[op]) now += problem_.bytes[v];
+      for (auto [input, output] : problem_.consumes[op]) now -= problem_.bytes[input];
       peak = std::max(peak, now);
+      for (auto [input, output] : problem_.consumes[op]) now += problem_.bytes[input];
       for (int v : problem_.outputs[op])
         if (last_user_[v] < 0 && !kept_after(v, stage)) now -= problem_.bytes[v];
     }

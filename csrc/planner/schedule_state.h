@@ -26,6 +26,11 @@ struct SearchProblem {
   std::vector<double> bytes;              // per value; whole numbers, exact below 2^53
   std::vector<int> results;               // values that must be resident at the end
   double constant_bytes = 0;
+  // Per op: (input, output) of equal bytes. The output takes over the bytes of the input, which is not
+  // resident after the op. Empty: no op does.
+  std::vector<std::vector<std::pair<int, int>>> consumes;
+  // Per op: the last stage that may run it. Later, something that it reads is gone for good. Empty: each.
+  std::vector<int> until;
 
   int ops() const { return static_cast<int>(cost.size()); }
   int values() const { return static_cast<int>(bytes.size()); }
@@ -86,6 +91,7 @@ class SearchState {
   };
 
   bool available(int value, int stage) const;
+  double price(int op, int stage) const;
   int last_drop(int value, int stage) const;
   void flip(const Decision& d, bool on);
   void mark(int stage);
@@ -108,6 +114,8 @@ class SearchState {
   double cost_ = 0, excess_ = 0;
   double saved_cost_ = 0, saved_excess_ = 0;
   std::vector<int> producer_;
+  std::vector<int> consumer_;                     // per value, the op that takes over its bytes, or -1
+  double forbidden_ = 0;                          // the price of a run that is not allowed
   std::vector<std::vector<int>> inputs_;          // per op and the sink
   std::vector<std::vector<int>> drops_, forces_;  // per value; per stage
   std::vector<std::vector<int>> forced_in_;       // per op, the stages that force it

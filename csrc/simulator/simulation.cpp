@@ -30,6 +30,19 @@ ValueId Simulation::value_of(std::int32_t id) const {
   return tensor.version == handle.version ? tensor.value : handle.value;
 }
 
+ValueId Simulation::first_value_of(std::int32_t id) const {
+  const Records& records = engine_.records();
+  const ValueId value = tensors_[id].value;
+  if (value == kNone) return kNone;
+  // The record may be gone, and another one in its place.
+  const StorageId storage = records.value(value).storage;
+  if (storage == kNone || !records.storage(storage).in_use()) return kNone;
+  for (ValueId each : records.storage(storage).values) {
+    if (each == value && records.value(each).tag == static_cast<std::uint64_t>(id)) return value;
+  }
+  return kNone;
+}
+
 // The value of an argument. As in a real run, a raw block gets a record when an op first touches it.
 ValueId Simulation::recorded_value_of(std::int32_t id) {
   Tensor& tensor = tensors_[id];
@@ -87,7 +100,7 @@ BlockId Simulation::block_of(std::int32_t tensor) const {
 
 void Simulation::step(const TraceColumns& trace, std::size_t event) {
   trace_ = &trace;
-  if (options_.engine.policy == "clairvoyant") {
+  if (options_.foresees && options_.engine.policy == "clairvoyant") {
     if (foreseen_ != trace.num_events) foresee();
     foresight_->move_to(static_cast<Foresight::Position>(event));
   }
@@ -243,6 +256,7 @@ void Simulation::run_op(std::size_t event) {
   const TraceColumns& trace = *trace_;
   const std::int64_t first_arg = trace.arg_offsets[event];
   SimulatedOp op(*this, event);
+  engine_.prepare(num_ops_++);
   try {
     engine_.run(op, description_, outputs_);
   } catch (...) {

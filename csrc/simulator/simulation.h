@@ -16,6 +16,7 @@ struct SimulationOptions {
   Bytes alignment = 64;
   bool placed = true;   // on the arena: blocks have addresses. Otherwise their lifetimes are noted (Unplaced)
   bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
+  bool foresees = true;  // a policy that asks for the future is told
   EngineOptions engine;
 };
 
@@ -34,6 +35,8 @@ class Simulation final : private Device {
   BlockId block_of(std::int32_t tensor) const;
   // The engine's name for a tensor.
   ValueId value_of(std::int32_t tensor) const;
+  // The same for the value that the tensor had when it was made; kNone if its record is gone.
+  ValueId first_value_of(std::int32_t tensor) const;
   Engine& engine() { return engine_; }
 
   // Called with the number of the event while its kernel runs, for the first time or again: a test can make
@@ -83,6 +86,7 @@ class Simulation final : private Device {
   std::function<void(std::size_t event)> kernel_hook_;
   std::unique_ptr<Foresight> foresight_;  // where the policy asks for it
   std::size_t foreseen_ = 0;              // events
+  std::size_t num_ops_ = 0;
   OpHooks op_hooks_;
   // Of the op at hand; members, so that their memory is used again.
   OpDescription description_;

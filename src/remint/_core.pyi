@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,8 @@ class SearchProblem:
         bytes: list[float],
         results: list[int],
         constant_bytes: float,
+        consumes: list[list[tuple[int, int]]] = ...,
+        until: list[int] = ...,
     ) -> None: ...
 
 def cut_bound(problem: SearchProblem, budget: float, stage: int, seconds: float) -> tuple[float, list[int]]: ...
@@ -175,3 +177,26 @@ class Arena:
     def budget(self) -> int: ...
     @property
     def largest_free(self) -> int: ...
+
+class SimulatedStep(TypedDict):
+    peak_bytes: int
+    rematerialized_ns: int
+    num_rematerializations: int
+    decisions: str
+    followed: FollowedStep | None
+
+class FollowedStep(TypedDict):
+    departed: bool
+    peak_bytes: int
+    rematerialized_ns: int
+    num_rematerializations: int
+    decisions: str
+
+def simulate_step(
+    trace: Trace,
+    *,
+    budget: int,
+    alignment: int,
+    actions: tuple[list[tuple[bool, int]], list[int]] | None = None,
+    arena_bytes: int = 0,
+) -> SimulatedStep | None: ...

@@ -15,6 +15,7 @@ class Figures(TypedDict):
     pinned_bytes: int
     min_budget_bytes: int
     spilled_bytes: int
+    outside_bytes: int
     num_ops: int
     num_evictions: int
     num_frees: int
@@ -32,6 +33,11 @@ class Figures(TypedDict):
 class LearningFigures(TypedDict):
     greedy: tuple[int, int, int, int]
     learned: tuple[int, int, int, int]
+    planned: tuple[int, int, int, int]
+    predicted: tuple[int, int, int, int]
+    measured: tuple[int, int, int, int]
+    num_plans: int
+    planning: bool
     num_departures: int
     last_departure: str
     num_known_steps: int
@@ -72,11 +78,16 @@ class Session:
         record: bool,
         source_lines: bool,
         learn: bool,
+        several: bool,
         sleep: bool,
         max_slowdown: float,
+        partner: Session | None,
+        planner: list[str],
         **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
-    def enter(self) -> None: ...
+    @property
+    def device(self) -> str: ...
+    def enter(self, partners: list[Session] = ...) -> None: ...
     def leave(self) -> None: ...
     def close(self) -> None: ...
     @property

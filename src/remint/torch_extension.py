@@ -41,6 +41,9 @@ _PLAIN_SESSION: dict[str, Any] = {
     "record": False,
     "source_lines": False,
     "learn": False,
+    "several": False,
+    "partner": None,
+    "planner": [],
     "sleep": False,
     "max_slowdown": 0.0,
 }
@@ -61,7 +64,7 @@ def load() -> ModuleType:
         raise ImportError("remint.budget runs PyTorch programs: install torch (pip install torch)") from error
     # A second thread finds the module that the first one loaded: no process can load it twice.
     with _LOADING:
-        module = _imported(torch.__version__) or _load_file(build())
+        module = _imported(torch.__version__, cuda=torch.version.cuda is not None) or _load_file(build())
     errors.BudgetError.__bases__ = (torch.OutOfMemoryError,)
     return module
 
@@ -74,20 +77,23 @@ def build(*, again: bool = False) -> Path:
         version=torch.__version__,
         folder=Path(torch.__file__).parent,
         cxx11_abi=torch.compiled_with_cxx11_abi(),
+        cuda=torch.version.cuda is not None,
     )
-    return native.built_module(installation, native.Sources.find(), again=again)
+    sources = native.Sources.find(cuda=bool(installation.cuda_headers))
+    return native.built_module(installation, sources, again=again)
 
 
-def _imported(torch_version: str) -> ModuleType | None:
+def _imported(torch_version: str, *, cuda: bool) -> ModuleType | None:
     """Return the module that lies in the package, if it was built for this torch: `make build` puts one there."""
     spec = importlib.util.find_spec("remint._torch")
     if spec is None or spec.origin is None:
         return None
     # Its version is read from the file: once a module for another torch is loaded, no other can be.
     with Path(spec.origin).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = re.search(rb"\bbuilt for torch (\d+(?:\.\w+)*)", content)
+        found = re.search(rb"\bbuilt for torch (\d+(?:\.\w+)*)( with CUDA)?", content)
         built_for = found[1].decode() if found else None
-    if built_for != torch_version.split("+")[0]:
+        with_cuda = found is not None and found[2] is not None
+    if built_for != torch_version.split("+")[0] or with_cuda != cuda:
         return None
     return importlib.import_module("remint._torch")
 
@@ -109,12 +115,25 @@ def new_session(budget: int, **options: Any) -> _torch.Session:
     return session
 
 
+def free_workspaces(device: str) -> None:
+    """Free the memory that libraries of a device keep for themselves: in an arena, it would keep the arena."""
+    import torch
+
+    if device.startswith("cuda"):
+        torch._C._cuda_clearCublasWorkspaces()
+
+
 def device_name(device: str | torch.device | None) -> str:
     """Return the device that a budget is of: the given one, or the accelerator if remint has budgets for it."""
     import torch
 
-    if device is not None:
-        return str(torch.device(device))
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    ours = accelerator is not None and accelerator.type == torch._C._get_privateuse1_backend_name()
-    return str(accelerator) if ours else "cpu"
+    if device is None:
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        ours = accelerator is not None and accelerator.type in ("cuda", torch._C._get_privateuse1_backend_name())
+        device = accelerator if accelerator is not None and ours else "cpu"
+    found = torch.device(device)
+    if found.type == "cpu":
+        return "cpu"
+    if found.index is None and found == torch.accelerator.current_accelerator():
+        return f"{found.type}:{torch.accelerator.current_device_index()}"
+    return str(found)

@@ -121,7 +121,8 @@ def test_it_recommends_the_smallest_that_is_quick_enough() -> None:
 
     choices = [Choice(budget_bytes=100 - k, greedy=1 + k / 10, learned=1 + k / 20) for k in range(5)]
     assert _recommended(choices, 1.1).budget_bytes == 98
-    assert _recommended(choices[3:], 1.1).budget_bytes == 97
+    # Where all are slow, the quickest is the measure: 1.2 is less than 1.1 times 1.15.
+    assert _recommended(choices[3:], 1.1).budget_bytes == 96
     assert _recommended([], 1.1) is None
 
 

@@ -21,7 +21,7 @@ REACHES = {
     "simulator": {"base", "memory", "engine", "policies"},
     "learning": {"base", "memory", "engine", "policies", "simulator"},
     "planner": {"base"},
-    "bindings": {"base", "memory", "engine", "policies", "simulator", "planner"},
+    "bindings": {"base", "memory", "engine", "policies", "simulator", "learning", "planner"},
     "torch": {"base", "memory", "engine", "policies", "simulator", "learning", "bindings"},
     "testing": set(),
 }

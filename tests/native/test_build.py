@@ -119,8 +119,8 @@ def test_what_is_missing_is_named(sources: Sources, tmp_path: Path, monkeypatch:
 def test_a_module_for_another_torch_is_not_loaded() -> None:
     from remint import torch_extension
 
-    assert torch_extension._imported("0.0.1") is None
-    assert torch_extension._imported(torch.__version__) is torch_extension.load()
+    assert torch_extension._imported("0.0.1", cuda=False) is None
+    assert torch_extension._imported(torch.__version__, cuda=torch.version.cuda is not None) is torch_extension.load()
 
 
 @pytest.mark.slow

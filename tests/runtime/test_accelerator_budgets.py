@@ -39,8 +39,24 @@ def peak(name: str, optimizer: str = "adam") -> int:
     return found.run.peak_bytes
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("percent", [70, 50])
+@pytest.mark.parametrize("name", ALL)
+def test_learned_steps(name, percent, optimizer, record_property):
+    """Six steps: what the first ones show, the later ones know."""
+    budget = peak(name, optimizer) * percent // 100
+    device = load(100, seed=percent)
+    found = train(case(name), optimizer=optimizer, steps=6, device=device, budget=budget)
+    assert_same_bits(plain(name, optimizer, steps=6), found)
+    assert found.run.peak_bytes <= budget
+    learning = found.run.learning
+    record_property(f"learned steps of {name}", learning.learned.num_steps)
+    # Random trees share no step.
+    assert learning.num_known_steps > 0 or name == "tree_lstm"
+
+
 @pytest.mark.parametrize("delay_us", DELAYS)
-@pytest.mark.parametrize(("optimizer", "percent"), [("adam", 70), ("adam", 50), ("sgd", 50)])
+@pytest.mark.parametrize(("optimizer", "percent"), [("adam", 70), ("adam", 50), ("sgd", 70), ("sgd", 50)])
 @pytest.mark.parametrize("name", ALL)
 def test_models(name, optimizer, percent, delay_us):
     budget = peak(name, optimizer) * percent // 100

@@ -375,3 +375,21 @@ print(hwm() - before)
 def test_the_wall_from_outside():
     out = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, check=True).stdout
     assert int(out) <= (48 + 4) * 2**20, f"RSS grew by {int(out) / 2**20:.1f} MiB in a budget of 48 MiB"
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop])
+def test_gradients_do_not_pile_up_behind_weights_made_inside(make):
+    # Adam's state could be recomputed from all gradients so far: they must not stay for that.
+    used = []
+    with remint.budget("64MiB", learn=False, check=True) as run:
+        model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(4)))
+        optimizer = make(model.parameters(), 1e-3)
+        for _ in range(40):
+            model(torch.ones(64, 32)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            used.append(run.used_bytes)
+    weights = sum(weight.nbytes for weight in model.parameters())
+    assert max(used[20:]) <= max(used[:20])
+    # Weights, two moments, and the gradients of a few steps.
+    assert used[-1] <= 7 * weights

@@ -72,3 +72,43 @@ def _requests(draw: st.DrawFn, fresh: list[tuple[int, int]]) -> list[Request]:
             scratch.append(num_allocations)
             num_allocations += 1
     return [*requests, *(("allocate", nbytes, output) for output, nbytes in left)]
+
+
+@st.composite
+def steps(draw: st.DrawFn, max_events: int = 30) -> Trace:
+    """Return a step as the runtime records it: constants first, ops in place, outputs that can be made once."""
+    builder = TraceBuilder()
+    live: list[int] = []
+    for _ in range(draw(st.integers(1, 4))):
+        where = draw(st.sampled_from(["arena", "kept", "elsewhere"]))
+        live.append(builder.constant(draw(BYTES), "constant", where=where))
+    for _ in range(draw(st.integers(1, max_events))):
+        kind = draw(st.sampled_from(["call"] * 6 + ["mutate", "mutate", "release", "release", "materialize"]))
+        if not live and kind != "call":
+            continue
+        args = draw(st.lists(st.sampled_from(live), max_size=3, unique=True)) if live else []
+        seconds = draw(st.integers(1, 100)) / 1e6
+        if kind == "release":
+            builder.release(live.pop(draw(st.integers(0, len(live) - 1))))
+        elif kind == "materialize":
+            builder.materialize(draw(st.sampled_from(live)))
+        elif kind == "mutate":
+            args = args or live[:1]
+            overwritten = [0] if draw(st.integers(0, 4)) == 0 else []
+            live += builder.mutate("mutate", args, [0], seconds, overwritten=overwritten, requests=_scratch(draw, []))
+        else:
+            nbytes = draw(st.lists(BYTES, min_size=1, max_size=2))
+            once = [0] if draw(st.integers(0, 9)) == 0 else []
+            requests = _scratch(draw, nbytes)
+            live += builder.call("call", args, nbytes, seconds, requests=requests, once=once)
+    return builder.build()
+
+
+def _scratch(draw: st.DrawFn, outputs: list[int]) -> list[Request]:
+    """Scratch that is freed before, between or after the outputs are asked for."""
+    requests: list[Request] = []
+    if draw(st.booleans()):
+        requests = [("allocate", draw(BYTES))]
+        if draw(st.booleans()):
+            requests.append(("free", 0))
+    return [*requests, *(("allocate", nbytes, output) for output, nbytes in enumerate(outputs))]

@@ -1,9 +1,8 @@
 // Accelerators as backends, through what PyTorch asks of every device: streams and events by its guard,
-// copies as tensors of bytes, generators by seed and offset, memory from its own allocator. Nothing here
-// names a device.
+// copies as tensors of bytes, generators by seed and offset, memory from its own allocator. What
+// differs between types of accelerators is in device_memory.h.
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/TensorOptions.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -14,7 +13,7 @@
 #include <map>
 #include <mutex>
 
-#include "torch/backends/backend.h"
+#include "torch/backends/device_memory.h"
 #include "torch/dispatch/threads.h"
 
 namespace remint {
@@ -34,43 +33,9 @@ class CounterState final : public RandomState {
   const std::uint64_t offset_;
 };
 
+// The memory of the accelerator, of which PyTorch has one type in a process, and its own allocator.
+const DeviceMemory* taken_over = nullptr;
 c10::DeviceAllocator* ordinary = nullptr;
-AllocatorHook hook;
-
-void free_any(void* address) {
-  if (address != nullptr && !hook.free(address)) ordinary->raw_deleter()(address);
-}
-
-// Stands before the device's own allocator. It is a DeviceAllocator, or torch.accelerator would not work.
-class BudgetAllocator final : public c10::DeviceAllocator {
- public:
-  explicit BudgetAllocator(c10::DeviceType type) : type_(type) {}
-  c10::DataPtr allocate(std::size_t nbytes) override {
-    const c10::Device device = c10::impl::VirtualGuardImpl(type_).getDevice();
-    if (std::optional<c10::DataPtr> memory = hook.allocate(device, nbytes)) return *std::move(memory);
-    return ordinary->allocate(nbytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
-  void copy_data(void* to, const void* from, std::size_t nbytes) const override {
-    ordinary->copy_data(to, from, nbytes);
-  }
-  bool initialized() override { return ordinary->initialized(); }
-  void emptyCache(c10::MempoolId_t pool) override { ordinary->emptyCache(pool); }
-  void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
-    if (!hook.record_stream(pointer.get(), stream)) ordinary->recordStream(pointer, stream);
-  }
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    return ordinary->getDeviceStats(device);
-  }
-  void resetAccumulatedStats(c10::DeviceIndex device) override { ordinary->resetAccumulatedStats(device); }
-  void resetPeakStats(c10::DeviceIndex device) override { ordinary->resetPeakStats(device); }
-  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    return ordinary->getMemoryInfo(device);
-  }
-
- private:
-  const c10::DeviceType type_;
-};
 
 // The device's own allocator, for one device whichever is the current one.
 class OnDevice final : public c10::Allocator {
@@ -121,11 +86,11 @@ class AcceleratorBackend final : public Backend {
     return none;
   }
 
-  void install_allocator(const AllocatorHook& of_budgets) override {
+  void install_allocator(const AllocatorHook& hook) override {
     if (ordinary != nullptr) return;
-    ordinary = c10::getDeviceAllocator(device().type());
-    hook = of_budgets;
-    c10::SetAllocator(device().type(), new BudgetAllocator(device().type()), /*priority=*/1);
+    at::globalContext().lazyInitDevice(device().type());
+    taken_over = device_memory(device().type());
+    ordinary = taken_over->install(hook);
   }
   c10::Allocator* ordinary_allocator() const override { return &on_device_; }
   Bytes alignment() const override { return 512; }
@@ -133,6 +98,11 @@ class AcceleratorBackend final : public Backend {
     return std::make_unique<DeviceArenaMemory>(on_device_.allocate(static_cast<std::size_t>(nbytes)), nbytes);
   }
   bool gives_pages_back() const override { return false; }
+  Bytes ordinary_bytes() const override {
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return ordinary->getDeviceStats(device().index()).allocated_bytes[kAll].current;
+  }
+  bool is_capturing() const override { return taken_over->is_capturing(device().index()); }
 
   void copy(void* to, const void* from, std::size_t nbytes) override {
     if (nbytes == 0) return;
@@ -231,11 +201,16 @@ class AcceleratorBackend final : public Backend {
 
 Backend& backend_for(c10::Device device) {
   if (device.type() == cpu_backend().device().type()) return cpu_backend();
-  // Other accelerators have allocators that do not let themselves be replaced this way.
-  TORCH_CHECK_VALUE(device.type() == c10::DeviceType::PrivateUse1, "remint has no budgets for the device ",
-                    device,
-                    " yet. It has them for the CPU, and for devices that PyTorch does not know itself "
-                    "(PrivateUse1).");
+  TORCH_CHECK_VALUE(
+      device_memory(device.type()) != nullptr, "remint has no budgets for the device ", device,
+      device.is_cuda() ? ": its runtime was built without CUDA. It is built for the torch that is installed: "
+                         "install a torch with CUDA and the CUDA headers, then run `remint build --again`."
+                       : ". It has them for the CPU, for CUDA, and for devices that PyTorch does not know "
+                         "itself (PrivateUse1).");
+  TORCH_CHECK_VALUE(taken_over == nullptr || taken_over->type == device.type(),
+                    "remint has budgets for one type of accelerator in a process, and one of another type "
+                    "than ",
+                    device, " was opened before.");
   static std::mutex mutex;
   static auto* backends = new std::map<c10::DeviceIndex, AcceleratorBackend*>();
   const std::lock_guard<std::mutex> lock(mutex);

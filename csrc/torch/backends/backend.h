@@ -57,6 +57,8 @@ struct AllocatorHook {
   bool (*free)(void* address);
   // The program says that `stream` uses memory of a budget. False: it is not of one.
   bool (*record_stream)(void* address, const c10::Stream& stream);
+  // Whether it is memory of a budget, open or ended.
+  bool (*contains)(const void* address);
 };
 
 class Backend {
@@ -89,6 +91,10 @@ class Backend {
   // The time of the host; also that by which the cost of kernels is measured, unless they have a timer.
   virtual Nanoseconds now() const = 0;
 
+  // Memory that the device's own allocator has given out now, arenas included; 0 if nobody counts it.
+  virtual Bytes ordinary_bytes() const { return 0; }
+  // Whether what is called now becomes part of a graph that runs later, again and again.
+  virtual bool is_capturing() const { return false; }
   // Whether memory that an arena discards can be used by others while the arena is there.
   virtual bool gives_pages_back() const { return true; }
   // For devices whose kernels run after their calls have returned. Null on others.
@@ -105,8 +111,8 @@ class Backend {
            !impl->has_symbolic_sizes_strides() && (!device_.has_index() || impl->device() == device_);
   }
   // Whether `tensor` is on this device.
-  bool is_here(const at::Tensor& tensor) const {
-    const c10::Device device = tensor.device();
+  bool is_here(const at::Tensor& tensor) const { return is_here(tensor.device()); }
+  bool is_here(c10::Device device) const {
     return device.type() == device_.type() && (!device_.has_index() || device == device_);
   }
 

@@ -31,7 +31,8 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 class PySession {
  public:
   PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool timeline, bool events,
-            bool blocks, bool record, bool source_lines, bool learn, bool sleep, double max_slowdown,
+            bool blocks, bool record, bool source_lines, bool learn, bool several, bool sleep,
+            double max_slowdown, std::vector<std::string> planner, const PySession* partner,
             const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
@@ -44,17 +45,25 @@ class PySession {
     options.record = record;
     options.source_lines = source_lines;
     options.learn = learn;
+    options.several = several;
     options.sleep = sleep;
     options.max_slowdown = max_slowdown;
+    options.planner = std::move(planner);
     patch_legacy_types();
-    session_ = Session::open(options, backend_for(c10::Device(device)));
+    session_ = Session::open(options, backend_for(c10::Device(device)),
+                             partner == nullptr ? nullptr : partner->session_.get());
   }
 
-  void enter() {
+  void enter(const std::vector<const PySession*>& partners) {
     if (session_->closed()) throw py::value_error("this budget has ended: open a new one");
-    enter_session(session_);
+    Sessions sessions{session_};
+    for (const PySession* partner : partners) {
+      TORCH_CHECK_VALUE(partner->session_->is_partner(*session_), "sessions of one budget share a lock");
+      sessions.push_back(partner->session_);
+    }
+    enter_sessions(std::move(sessions));
   }
-  void leave() { leave_session(session_); }
+  void leave() { leave_sessions(session_.get()); }
   void close() {
     py::gil_scoped_release nogil;
     try {
@@ -68,6 +77,7 @@ class PySession {
     }
   }
   bool closed() const { return session_->closed(); }
+  std::string device() const { return session_->device().str(); }
   void step() {
     py::gil_scoped_release nogil;
     session_->step();
@@ -83,6 +93,7 @@ class PySession {
     d["pinned_bytes"] = f.pinned;
     d["min_budget_bytes"] = f.needed;
     d["spilled_bytes"] = f.spilled;
+    d["outside_bytes"] = f.outside;
     d["num_ops"] = s.num_ops;
     d["num_evictions"] = s.num_evictions;
     d["num_frees"] = s.num_frees;
@@ -103,9 +114,17 @@ class PySession {
   py::dict learning() {
     const LearningFigures f = without_gil([&] { return session_->learning(); });
     py::dict d;
-    for (const auto& [name, steps] : {std::pair("greedy", &f.greedy), std::pair("learned", &f.learned)}) {
+    for (const auto& [name, steps] : {std::pair("greedy", &f.greedy), std::pair("learned", &f.learned),
+                                      std::pair("planned", &f.planned)}) {
       d[name] = py::make_tuple(steps->num_steps, steps->computed, steps->rematerialized, steps->searching);
     }
+    for (const auto& [name, outcome] :
+         {std::pair("predicted", &f.predicted), std::pair("measured", &f.measured)}) {
+      d[name] = py::make_tuple(outcome->peak, outcome->num_rematerializations, outcome->computed,
+                               outcome->rematerialized);
+    }
+    d["num_plans"] = f.num_plans;
+    d["planning"] = f.planning;
     d["num_departures"] = f.num_departures;
     d["last_departure"] = f.last_departure;
     d["num_known_steps"] = f.num_known;
@@ -213,15 +232,17 @@ class PySession {
 
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
-      .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, bool, double,
-                    const py::kwargs&>(),
+      .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, bool, bool,
+                    double, std::vector<std::string>, const PySession*, const py::kwargs&>(),
            py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
            py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
-           py::arg("source_lines"), py::arg("learn"), py::arg("sleep"), py::arg("max_slowdown"))
-      .def("enter", &PySession::enter)
+           py::arg("source_lines"), py::arg("learn"), py::arg("several"), py::arg("sleep"),
+           py::arg("max_slowdown"), py::arg("planner"), py::arg("partner"))
+      .def("enter", &PySession::enter, py::arg("partners") = std::vector<const PySession*>())
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)
       .def_property_readonly("closed", &PySession::closed)
+      .def_property_readonly("device", &PySession::device)
       .def("step", &PySession::step)
       .def("figures", &PySession::figures)
       .def("learning", &PySession::learning)
@@ -236,7 +257,7 @@ void bind_session(py::module_& module) {
   // A step of the program ends, in the budget that the thread is in.
   module.def("step_ends", [] {
     py::gil_scoped_release nogil;
-    if (Session* session = current_session()) session->step();
+    for (const std::shared_ptr<Session>& session : current_sessions()) session->step();
   });
   module.def("enter_module", &SourceLines::enter_module, py::arg("path"));
 }

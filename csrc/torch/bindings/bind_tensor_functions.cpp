@@ -126,7 +126,7 @@ void bind_tensor_functions(py::module_& module) {
       .def(py::init<const at::Tensor&>(), py::arg("tensor"))
       .def("release", &TensorReadLock::release);
   module.def("without_tag", &without_tag, py::arg("tensor"));
-  module.def("inside", [] { return current_session() != nullptr; });
+  module.def("inside", [] { return !current_sessions().empty(); });
   module.def("hide", &hide, py::arg("hidden"));
   module.def("operator_facts", &facts_of, py::arg("name"), py::arg("overload") = "");
 }

@@ -8,9 +8,15 @@
 
 namespace py = pybind11;
 
+#ifdef REMINT_CUDA
+#define REMINT_BUILT_FOR TORCH_VERSION " with CUDA"
+#else
+#define REMINT_BUILT_FOR TORCH_VERSION " without CUDA"
+#endif
+
 PYBIND11_MODULE(_torch, module) {
   // remint.torch_extension finds the version in the file, before it loads it.
-  module.doc() = "remint's engine on real tensors, built for torch " TORCH_VERSION
+  module.doc() = "remint's engine on real tensors, built for torch " REMINT_BUILT_FOR
                  ". `remint.budget` is the way to use it.";
   module.attr("torch_version") = TORCH_VERSION;
   py::register_local_exception_translator([](std::exception_ptr thrown) {

@@ -22,6 +22,7 @@
 #include "torch/dispatch/threads.h"
 #include "torch/dispatch/visit.h"
 #include "torch/session/session.h"
+#include "torch/session/session_of_call.h"
 
 namespace remint {
 namespace {
@@ -49,8 +50,9 @@ void run(const KernelCall& call, torch::jit::Stack* stack) {
   const Operator& facts = operator_facts(call.op);
   const InKernel in_kernel;
   c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
-  if (Session* session = current_session()) {
-    session->run(call, facts, stack);
+  const c10::ArrayRef<std::shared_ptr<Session>> sessions = current_sessions();
+  if (!sessions.empty()) {
+    session_of_call(sessions, facts, *stack).run(call, facts, stack);
     return;
   }
   Visit visit;
@@ -211,8 +213,8 @@ class Silence final : public c10::WarningHandler {
 };
 
 std::optional<c10::DataPtr> allocate_in_budget(c10::Device device, std::size_t nbytes) {
-  Session* session = current_session();
-  if (session == nullptr || session->device() != device) return std::nullopt;
+  Session* session = current_session(device);
+  if (session == nullptr) return std::nullopt;
   return session->allocate(nbytes);
 }
 
@@ -247,7 +249,8 @@ void install(Backend& backend) {
   static std::mutex mutex;
   static bool first = true;
   const std::lock_guard<std::mutex> lock(mutex);
-  backend.install_allocator({&allocate_in_budget, &free_in_arena, &record_stream_in_budget});
+  backend.install_allocator(
+      {&allocate_in_budget, &free_in_arena, &record_stream_in_budget, &Regions::contains});
   if (std::exchange(first, false)) {
     handles().push_back(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
     handles().push_back(c10::Dispatcher::singleton().registerFallback(

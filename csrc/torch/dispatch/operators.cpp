@@ -185,6 +185,7 @@ Operator::Operator(const c10::OperatorHandle& op) : handle(op), name(op.schema()
     writes.push_back(write);
     tensors = tensors || has_tensors(argument);
     if (argument.type()->str().find("Generator") != std::string::npos) generator = static_cast<int>(i);
+    if (argument.name() == "device") device = static_cast<int>(i);
   }
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   may_accumulate = accumulating().count(name) > 0;

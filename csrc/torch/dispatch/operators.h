@@ -47,6 +47,7 @@ struct Operator {
   int statistics = -1;
   int training = -1;
   int generator = -1;                     // the argument that is a generator
+  int device = -1;                        // the argument that says where its results are
   mutable std::atomic<bool> gone{false};  // no longer registered: `handle` is not to be used
 
   explicit Operator(const c10::OperatorHandle& op);

@@ -17,9 +17,9 @@ namespace {
 
 // A budget that some thread entered.
 struct Entered {
-  Entered(std::shared_ptr<Session> session, std::shared_ptr<Entered> outer)
-      : session(std::move(session)), outer(std::move(outer)) {}
-  const std::shared_ptr<Session> session;
+  Entered(Sessions sessions, std::shared_ptr<Entered> outer)
+      : sessions(std::move(sessions)), outer(std::move(outer)) {}
+  const Sessions sessions;
   const std::shared_ptr<Entered> outer;
   std::atomic<bool> left{false};
   std::atomic<bool> asleep{false};
@@ -31,7 +31,7 @@ thread_local std::vector<std::shared_ptr<Entered>> entered;
 // What is asked for with every op. One object, because each look at a thread-local one of a module is a call.
 struct ThisThread {
   Entered* innermost = nullptr;
-  Session* working = nullptr;
+  const std::shared_ptr<Session>* working = nullptr;
   int kernel_depth = 0;
   bool collective = false;
   bool outside = false;
@@ -88,11 +88,24 @@ void after_fork_in_child() {
   c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 
-// The session that this thread works for, if it sleeps.
-Session* sleeping_session() {
+// The budget that this thread works for, if it sleeps.
+const Entered* sleeping() {
   const Entered* one = this_thread.innermost == nullptr ? handed_on() : this_thread.innermost;
-  return one != nullptr && !one->left.load(std::memory_order_relaxed) && one->asleep ? one->session.get()
-                                                                                     : nullptr;
+  return one != nullptr && !one->left.load(std::memory_order_relaxed) && one->asleep ? one : nullptr;
+}
+
+// The budget that this thread works for.
+const Entered* current(const ThisThread& here) {
+  if (here.outside) return nullptr;
+  if (!c10::impl::tls_is_dispatch_key_included(kKey)) return num_asleep == 0 ? nullptr : sleeping();
+  // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
+  // not wait for that kernel.
+  if (here.kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
+  for (const Entered* one = here.innermost == nullptr ? handed_on() : here.innermost; one != nullptr;
+       one = one->outer.get()) {
+    if (!one->left.load(std::memory_order_relaxed)) return one;
+  }
+  return nullptr;
 }
 
 void set_asleep(Entered& entered, bool asleep) {
@@ -101,32 +114,35 @@ void set_asleep(Entered& entered, bool asleep) {
 
 }  // namespace
 
-Session* current_session() {
+c10::ArrayRef<std::shared_ptr<Session>> current_sessions() {
   const ThisThread& here = this_thread;
-  if (here.working != nullptr) return here.working;
-  if (here.outside) return nullptr;
-  if (!c10::impl::tls_is_dispatch_key_included(kKey)) return num_asleep == 0 ? nullptr : sleeping_session();
-  // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
-  // not wait for that kernel.
-  if (here.kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
-  for (Entered* one = here.innermost == nullptr ? handed_on() : here.innermost; one != nullptr;
-       one = one->outer.get()) {
-    if (!one->left.load(std::memory_order_relaxed)) return one->session.get();
+  if (here.working != nullptr) return *here.working;
+  const Entered* one = current(here);
+  return one == nullptr ? c10::ArrayRef<std::shared_ptr<Session>>() : one->sessions;
+}
+
+Session* current_session(c10::Device device) {
+  const ThisThread& here = this_thread;
+  if (here.working != nullptr && (*here.working)->is_of(device)) return here.working->get();
+  const Entered* one = current(here);
+  if (one == nullptr) return nullptr;
+  for (const std::shared_ptr<Session>& session : one->sessions) {
+    if (session->is_of(device)) return session.get();
   }
   return nullptr;
 }
 
-void enter_session(std::shared_ptr<Session> session) {
+void enter_sessions(Sessions sessions) {
   entered.push_back(
-      std::make_shared<Entered>(std::move(session), entered.empty() ? nullptr : entered.back()));
+      std::make_shared<Entered>(std::move(sessions), entered.empty() ? nullptr : entered.back()));
   this_thread.innermost = entered.back().get();
   hand_on(entered.back());
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
-void leave_session(const std::shared_ptr<Session>& session) {
+void leave_sessions(const Session* first) {
   for (std::size_t i = entered.size(); i-- > 0;) {
-    if (entered[i]->session != session) continue;
+    if (entered[i]->sessions.front().get() != first) continue;
     entered[i]->left = true;
     set_asleep(*entered[i], false);
     entered.erase(entered.begin() + static_cast<std::ptrdiff_t>(i));
@@ -143,7 +159,7 @@ void set_main_thread(unsigned long ident) {
 
 bool is_main_thread_in(const Session* session) {
   const Entered* innermost = this_thread.innermost;
-  return innermost != nullptr && innermost->session.get() == session &&
+  return innermost != nullptr && innermost->sessions.front().get() == session &&
          PyThread_get_thread_ident() == main_thread;
 }
 
@@ -153,12 +169,11 @@ void sleep_in_this_thread(bool asleep) {
 }
 
 bool sleeps_in_this_thread() {
-  return num_asleep != 0 && this_thread.working == nullptr && !this_thread.outside &&
-         sleeping_session() != nullptr;
+  return num_asleep != 0 && this_thread.working == nullptr && !this_thread.outside && sleeping() != nullptr;
 }
 
-WorkingFor::WorkingFor(Session* session) : before_(this_thread.working) {
-  this_thread.working = session;
+WorkingFor::WorkingFor(const std::shared_ptr<Session>& session) : before_(this_thread.working) {
+  this_thread.working = &session;
 }
 WorkingFor::~WorkingFor() {
   this_thread.working = before_;

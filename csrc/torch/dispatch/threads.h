@@ -1,13 +1,16 @@
 // Which thread is inside which budget.
 //
 // A thread that enters a budget includes the interposed dispatch key in its thread-local state, and puts the
-// session there, too. PyTorch hands that state on to the threads that work for this one: autograd's, and
-// those of futures. So each of them works for the right budget.
+// sessions there, too: one for each device. PyTorch hands that state on to the threads that work for this
+// one: autograd's, and those of futures. So each of them works for the right budget.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/DispatchKey.h>
+#include <c10/util/ArrayRef.h>
 
 #include <memory>
+#include <vector>
 
 namespace remint {
 
@@ -16,12 +19,18 @@ class Session;
 // Operator calls are seen at this key.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::CustomRNGKeyId;
 
-// The session that this thread works for; null outside of all budgets. It lives at least until the thread
-// leaves it.
-Session* current_session();
+// One budget: a session for each device. They share a lock.
+using Sessions = std::vector<std::shared_ptr<Session>>;
 
-void enter_session(std::shared_ptr<Session> session);
-void leave_session(const std::shared_ptr<Session>& session);
+// The sessions that this thread works for; none outside of all budgets. They live at least until the thread
+// leaves them.
+c10::ArrayRef<std::shared_ptr<Session>> current_sessions();
+// The one among them whose memory is of `device`; null if there is none.
+Session* current_session(c10::Device device);
+
+void enter_sessions(Sessions sessions);
+// The first of them says which.
+void leave_sessions(const Session* first);
 
 // Which thread is Python's main thread, as Python identifies it. Set once.
 void set_main_thread(unsigned long ident);
@@ -33,16 +42,16 @@ void sleep_in_this_thread(bool asleep);
 // Whether the calls of this thread go unseen for that reason.
 bool sleeps_in_this_thread();
 
-// This thread allocates for a session that runs an op again, which need not be the one it is inside of.
+// This thread allocates for a session that runs an op again, which need not be one it is inside of.
 class WorkingFor {
  public:
-  explicit WorkingFor(Session* session);
+  explicit WorkingFor(const std::shared_ptr<Session>& session);
   ~WorkingFor();
   WorkingFor(const WorkingFor&) = delete;
   WorkingFor& operator=(const WorkingFor&) = delete;
 
  private:
-  Session* before_;
+  const std::shared_ptr<Session>* before_;
 };
 
 // This thread is in a kernel that was called through the interposed key.

@@ -47,11 +47,15 @@ void Visit::read(const at::Tensor& tensor) {
   c10::StorageImpl* storage = storage_of(tensor);
   if (storage == nullptr) return;
   for (const std::shared_ptr<Session>& session : Regions::open_sessions()) {
-    const ValueId value = session->lock_for_read(storage);
-    if (value == kNone) continue;
-    locked_.push_back({session, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), value});
-    return;
+    if (read_in(session, storage)) return;
   }
+}
+
+bool Visit::read_in(const std::shared_ptr<Session>& session, c10::StorageImpl* storage) {
+  const ValueId value = session->lock_for_read(storage);
+  if (value == kNone) return false;
+  locked_.push_back({session, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), value});
+  return true;
 }
 
 void Visit::write(c10::StorageImpl* storage, const Session* except) {
@@ -87,9 +91,13 @@ void Visit::keep(const Operator& op, const torch::jit::Stack& stack, const Sessi
       if (memory != Whose::kOwn || Regions::num_shared_reads() > 0) write(storage, own);
     } else if (memory == Whose::kOfSomeBudget) {
       for (const std::shared_ptr<Session>& session : Regions::open_sessions()) {
-        if (session.get() == own || !session->pin(storage, PinReason::kAddressKnown)) continue;
-        ++Regions::num_shared_reads();
-        break;
+        if (session.get() == own) continue;
+        if (session->is_partner(*own)) {
+          if (read_in(session, storage)) break;
+        } else if (session->pin(storage, PinReason::kAddressKnown)) {
+          ++Regions::num_shared_reads();
+          break;
+        }
       }
     }
   });

@@ -27,7 +27,8 @@ class Visit {
   // For a thread in no budget: the tensors among the arguments can be used until the visit ends.
   void use(const Operator& op, const torch::jit::Stack& stack);
   // For a thread in the budget of `own`: recipes may read tensors of other budgets from now on, so those are
-  // pinned.
+  // pinned. Those of other devices of the same budget are in no recipe: they can be used until the visit
+  // ends.
   void keep(const Operator& op, const torch::jit::Stack& stack, const Session* own);
   // For composite ops that use memory by address: what they read is locked, what they keep or write is
   // pinned.
@@ -36,6 +37,7 @@ class Visit {
   void read(const at::Tensor& tensor);
 
  private:
+  bool read_in(const std::shared_ptr<Session>& session, c10::StorageImpl* storage);
   void write(c10::StorageImpl* storage, const Session* except);
 
   struct Locked {

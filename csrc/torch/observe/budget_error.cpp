@@ -98,7 +98,11 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
   state.failed_need = std::max(state.failed_need, needed);
 
   const std::string op = state.current != nullptr ? state.current->name : "an allocation between ops";
-  std::string message = "the budget of " + format_bytes(budget) + " is too small for " + op;
+  std::string message = "the budget of " + format_bytes(budget);
+  if (state.options.several || !state.backend.device().is_cpu()) {
+    message += " on " + state.backend.device().str();
+  }
+  message += " is too small for " + op;
   if (in_circles) {
     message += ": the values that recomputing its inputs takes push each other out of memory";
   } else {

@@ -59,6 +59,7 @@ Figures figures_of(const SessionState& state) {
   for (const auto& [offset, raw] : state.owned->raw()) figures.pinned += raw.nbytes;
   figures.needed = std::max(state.engine->needed_bytes(), state.failed_need);
   figures.spilled = state.spilled;
+  figures.outside = std::max<Bytes>(0, state.backend.ordinary_bytes() - state.ordinary_before);
   return figures;
 }
 

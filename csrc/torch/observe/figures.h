@@ -21,6 +21,7 @@ struct Figures {
   Bytes pinned = 0;
   Bytes needed = 0;
   Bytes spilled = 0;
+  Bytes outside = 0;
   Nanoseconds bookkeeping = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "learning/plan_exchange.h"
 #include "torch/dispatch/autograd.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
@@ -20,6 +21,16 @@ constexpr std::uint32_t kMostFailures = 3;
 constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 30;
 // Parts of the budget, in 1/1024, that are left unused when blocks do not find places.
 constexpr Bytes kShrinks[] = {0, 10, 20, 40, 60, 100};
+// CPU seconds of the plans of a step, one after the other: a quick one, and better ones. A step that loses
+// less than one part in kWorthPlanning is not planned, nor is one of very many ops.
+constexpr double kPlanningSeconds[] = {4.0, 20.0, 20.0, 20.0};
+constexpr std::uint32_t kMostQuestions = sizeof kPlanningSeconds / sizeof *kPlanningSeconds;
+constexpr Nanoseconds kWorthPlanning = 100;
+// A program that ends after a few steps needs no plans.
+constexpr std::uint32_t kFollowedBeforePlanning = 2;
+constexpr std::size_t kMostPlannedOps = 20'000;
+// Parts of the budget, in 1/1024, that a plan leaves unused after one whose blocks did not find places.
+constexpr Bytes kLessPerPlan = 15;
 
 const char* reason_of(Departure departure) {
   switch (departure) {
@@ -39,25 +50,28 @@ const char* reason_of(Departure departure) {
 bool Learner::find_boundary() {
   const bool backward = is_in_backward();
   if (!std::exchange(backward_, backward) || backward) return false;
+  note_peak();
   boundary();
   return true;
 }
 
 void Learner::boundary() {
+  collect_answer();
   std::uint32_t ended = kNone;
   // A step that fits has nothing to learn.
   const bool pressed = state_.engine->statistics().num_evictions > at_begin_.num_evictions;
   if (following_ != kNone) {
     const Guide& guide = state_.engine->guide();
-    const KnownStep& known = known_[following_];
+    KnownStep& known = known_[following_];
     if (guide.active() && op_ == known.signatures.size()) {
       ended = following_;
+      note_outcome(known);
     } else {
       depart(guide.active() ? "the step ended early" : reason_of(guide.departure()));
     }
     following_ = kNone;
     state_.engine->stop_following();
-    count(figures_.learned);
+    count(known.planned ? figures_.planned : figures_.learned);
   } else if (recording_) {
     ended = learn();
     count(figures_.greedy);
@@ -82,10 +96,14 @@ void Learner::end() {
   if (following_ != kNone) state_.engine->stop_following();
   following_ = kNone;
   stop_recording();
+  planner_.end();
+  asked_ = kNone;
 }
 
 void Learner::interrupted() {
-  end();
+  if (following_ != kNone) state_.engine->stop_following();
+  following_ = kNone;
+  stop_recording();
   last_ = kNone;
   backward_ = false;
   at_begin_ = state_.engine->statistics();
@@ -104,7 +122,7 @@ void Learner::check_op(const Operator& op, std::uint64_t signature) {
   const KnownStep& known = known_[following_];
   if (state_.engine->guide().active() && op_ < known.signatures.size() &&
       known.signatures[op_] == signature) {
-    ++op_;
+    state_.engine->prepare(op_++);
     return;
   }
   std::string why = reason_of(state_.engine->guide().departure());
@@ -115,7 +133,7 @@ void Learner::check_op(const Operator& op, std::uint64_t signature) {
   }
   depart("op " + std::to_string(op_) + ": " + why);
   state_.engine->stop_following();
-  count(figures_.learned);
+  count(known.planned ? figures_.planned : figures_.learned);
   following_ = kNone;
 }
 
@@ -164,6 +182,8 @@ std::uint32_t Learner::learn() {
     if (known_.size() == kMostSteps) {
       // Those that were seen once are many, where every step is another one.
       known_.clear();
+      planner_.end();
+      asked_ = kNone;
       last_ = kNone;
       id = 0;
     }
@@ -190,6 +210,7 @@ std::uint32_t Learner::learn() {
   known.greedy_evictions = now.num_evictions - at_begin_.num_evictions;
   known.simulated.reset();
   known.guide.reset();
+  known.planned = false;
   return id;
 }
 
@@ -197,7 +218,9 @@ std::uint32_t Learner::learn() {
 
 bool Learner::follow(std::uint32_t id) {
   KnownStep& known = known_[id];
-  if (known.failures == kMostFailures || known.greedy_evictions == 0) return false;
+  if (known.greedy_evictions == 0) return false;
+  // A plan may come where no guide was found.
+  if (known.failures == kMostFailures && asked_ != id && !known.answer) return false;
   Surroundings surroundings;
   std::vector<Bytes> sizes;
   if (!find_constants(known, surroundings, sizes)) return false;
@@ -215,15 +238,78 @@ bool Learner::follow(std::uint32_t id) {
       }
     }
     known.placed_for = surroundings;
-    if (!known.guide) {
-      ++known.failures;
-      return false;
-    }
+    if (!known.guide) known.simulated.reset();
+  }
+  take_plan(id, surroundings, sizes);
+  ask_for_plan(id, surroundings, sizes);
+  if (!known.guide) {
+    known.failures = std::min(known.failures + 1, kMostFailures);
+    return false;
   }
   following_ = id;
   op_ = 0;
+  used_by_others_ = 0;
+  for (const Occupied& other : surroundings.others) used_by_others_ += other.nbytes;
+  state_.arena->reset_recent_peak();
   state_.engine->follow(*known.guide, state_.next_number);
   return true;
+}
+
+// ── Plans of another process ──
+
+void Learner::ask_for_plan(std::uint32_t id, const Surroundings& surroundings,
+                           const std::vector<Bytes>& sizes) {
+  KnownStep& known = known_[id];
+  if (known.guide && known.num_followed < kFollowedBeforePlanning) return;
+  if (state_.options.planner.empty() || asked_ != kNone || known.num_questions == kMostQuestions) return;
+  if (known.simulated && known.simulated->rematerialized * kWorthPlanning < known.simulated->computed) return;
+  if (known.signatures.size() > kMostPlannedOps) return;
+  PlanQuestion question;
+  question.seconds = kPlanningSeconds[known.num_questions++];
+  question.limits = limits_with(surroundings, known.plan_less);
+  question.hash = 0;
+  for (std::uint64_t signature : known.signatures) question.hash = question.hash * 0x100000001b3 + signature;
+  if (planner_.start(write_question(question, known.trace, sizes, used_afterwards(id)))) asked_ = id;
+}
+
+// Another step may come before the one that was planned.
+void Learner::collect_answer() {
+  if (asked_ == kNone) return;
+  const std::optional<std::string> answer = planner_.answer();
+  if (!answer && planner_.running()) return;
+  if (answer) known_[asked_].answer = read_answer(*answer);
+  asked_ = kNone;
+}
+
+void Learner::take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes) {
+  KnownStep& known = known_[id];
+  std::optional<PlannedActions> plan;
+  std::swap(plan, known.answer);
+  if (!plan) return;
+  std::optional<SimulatedStep> planned = simulate_planned(known.trace, sizes, used_afterwards(id),
+                                                          limits_with(surroundings, known.plan_less), *plan);
+  const Nanoseconds so_far = known.simulated ? known.simulated->rematerialized : known.greedy_rematerialized;
+  if (!planned || planned->rematerialized >= so_far) return;
+  std::optional<GuidedStep> guide =
+      place_step(*planned, surroundings, state_.arena->budget(), state_.backend.alignment());
+  if (!guide) {
+    known.plan_less += kLessPerPlan;
+    return;
+  }
+  known.plan = std::move(plan);
+  known.planned = true;
+  known.simulated = std::move(planned);
+  known.guide = std::move(guide);
+  ++figures_.num_plans;
+}
+
+void Learner::note_outcome(KnownStep& known) {
+  ++known.num_followed;
+  const Statistics& now = state_.engine->statistics();
+  figures_.predicted = {known.simulated->peak + used_by_others_, known.simulated->num_rematerializations,
+                        known.simulated->computed, known.simulated->rematerialized};
+  figures_.measured = {peak_, now.num_rematerializations - at_begin_.num_rematerializations,
+                       now.computed - at_begin_.computed, now.rematerialized - at_begin_.rematerialized};
 }
 
 // Where the constants of a step are now. False if one of them is not there.
@@ -286,16 +372,30 @@ bool Learner::find_constants(KnownStep& known, Surroundings& surroundings, std::
   return true;
 }
 
-// False if there is no use in trying with less.
-bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
-                         const std::vector<Bytes>& sizes) {
+StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) const {
   StepLimits limits;
   limits.alignment = state_.backend.alignment();
   limits.max_depth = state_.options.engine.max_depth;
   limits.budget = state_.arena->budget() - state_.arena->budget() / 1024 * shrink;
   for (const Occupied& other : surroundings.others) limits.budget -= other.nbytes;
+  return limits;
+}
+
+// False if there is no use in trying with less.
+bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
+                         const std::vector<Bytes>& sizes) {
+  const StepLimits limits = limits_with(surroundings, shrink);
   const auto id = static_cast<std::uint32_t>(&known - known_.data());
   known.simulated = simulate_step(known.trace, sizes, used_afterwards(id), limits);
+  known.planned = false;
+  if (known.plan) {
+    std::optional<SimulatedStep> planned =
+        simulate_planned(known.trace, sizes, used_afterwards(id), limits, *known.plan);
+    if (planned && (!known.simulated || planned->rematerialized < known.simulated->rematerialized)) {
+      known.simulated = std::move(planned);
+      known.planned = true;
+    }
+  }
   if (!known.simulated || known.simulated->rematerialized >= known.greedy_rematerialized) return false;
   known.guide =
       place_step(*known.simulated, surroundings, state_.arena->budget(), state_.backend.alignment());
@@ -359,6 +459,7 @@ Bytes Learner::budget_for(double max_slowdown) const {
 
 LearningFigures Learner::figures() const {
   LearningFigures figures = figures_;
+  figures.planning = planner_.running();
   figures.num_known = known_.size();
   for (const KnownStep& known : known_) {
     figures.known_bytes += known.trace.num_bytes();
@@ -367,6 +468,9 @@ LearningFigures Learner::figures() const {
           known.guide->requests.size() * sizeof(GuidedRequest) + known.guide->victims.size() * 4;
     if (known.simulated)
       figures.known_bytes += known.simulated->lifetimes.size() * (sizeof(Unplaced::Lifetime) + 8);
+    if (known.plan)
+      figures.known_bytes += known.plan->actions.size() * sizeof(PlannedActions::Action) +
+                             known.plan->first.size() * sizeof(std::uint32_t);
   }
   return figures;
 }

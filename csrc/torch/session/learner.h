@@ -5,7 +5,8 @@
 //   the engine follows its guide; otherwise it is noted
 //
 // A step is guided when it was seen once under pressure. Its guide comes from a simulation of it with the
-// policy that knows the future (learning/step_plan.h).
+// policy that knows the future (learning/step_plan.h). Meanwhile another process plans the step; a plan that
+// costs less takes the place of the guide when the step begins again.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "learning/step_plan.h"
 #include "torch/observe/recorder.h"
+#include "torch/session/planning_process.h"
 #include "torch/session/state.h"
 
 namespace remint {
@@ -28,19 +30,34 @@ struct StepFigures {
   Nanoseconds searching = 0;
 };
 
+struct StepOutcome {
+  Bytes peak = 0;
+  std::uint64_t num_rematerializations = 0;
+  Nanoseconds computed = 0;
+  Nanoseconds rematerialized = 0;
+};
+
 struct LearningFigures {
   StepFigures greedy;
   StepFigures learned;
+  StepFigures planned;
   std::uint64_t num_departures = 0;
   std::string last_departure;  // empty: there was none
   std::uint64_t num_known = 0;
   std::uint64_t known_bytes = 0;  // what is known takes
+  std::uint64_t num_plans = 0;    // plans that took the place of a guide
+  bool planning = false;          // a process plans a step
+  // Of the step that was followed last to its end: what was predicted, and what came of it.
+  StepOutcome predicted;
+  StepOutcome measured;
 };
 
 class Learner {
  public:
-  explicit Learner(SessionState& state) : state_(state) {}
+  explicit Learner(SessionState& state) : state_(state), planner_(state.options.planner) {}
 
+  // Comes before `step_ended`, while the memory still knows the peak of the step.
+  void note_peak() { peak_ = state_.arena->recent_peak(); }
   // The program says that a step ends, and another one begins. Not while an op runs.
   void step_ended() {
     told_ = true;
@@ -83,6 +100,12 @@ class Learner {
     std::uint64_t greedy_evictions = 0;
     std::optional<SimulatedStep> simulated;
     std::optional<GuidedStep> guide;
+    std::optional<PlannedActions> answer;  // a plan that was not looked at yet
+    std::optional<PlannedActions> plan;    // the one that is followed, or was
+    bool planned = false;                  // the guide is that of the plan
+    std::uint32_t num_followed = 0;        // times that its guide was followed to the end
+    std::uint32_t num_questions = 0;       // that the process was asked
+    Bytes plan_less = 0;                   // parts of the budget, in 1/1024, that the next plan leaves unused
     Surroundings placed_for;
     std::uint32_t failures = 0;  // to find a guide that is better than the policy
   };
@@ -98,8 +121,13 @@ class Learner {
   bool find_constants(KnownStep& known, Surroundings& surroundings, std::vector<Bytes>& sizes);
   bool make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
                   const std::vector<Bytes>& sizes);
+  StepLimits limits_with(const Surroundings& surroundings, Bytes shrink) const;
+  void ask_for_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  void collect_answer();
+  void take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
   std::vector<std::int32_t> used_afterwards(std::uint32_t id) const;
   void count(StepFigures& figures);
+  void note_outcome(KnownStep& known);
 
   SessionState& state_;
   Recorder recorder_;
@@ -109,13 +137,17 @@ class Learner {
   std::unordered_map<std::uint64_t, Existing> existing_;  // when the step began
   std::vector<KnownStep> known_;
   std::uint32_t following_ = kNone;
-  std::size_t op_ = 0;  // the next op of the step that is followed
+  PlanningProcess planner_;
+  std::uint32_t asked_ = kNone;  // the step that a plan was asked for
+  std::size_t op_ = 0;           // the next op of the step that is followed
   std::uint64_t first_number_ = 0;
   // The step before: which it was, and its first number.
   std::uint32_t last_ = kNone;
   std::uint64_t last_first_number_ = 0;
   Statistics at_begin_;
   Bytes used_at_begin_ = 0;
+  Bytes peak_ = 0;            // of the step
+  Bytes used_by_others_ = 0;  // bytes that the step which is followed does not touch
   LearningFigures figures_;
 };
 

@@ -72,6 +72,12 @@ std::shared_ptr<Session> Regions::session_of(const void* address) {
   return entry == nullptr ? nullptr : entry->session;
 }
 
+bool Regions::contains(const void* address) {
+  if (num_entries == 0) return false;
+  std::lock_guard<std::mutex> lock(entries_mutex());
+  return find(address) != nullptr;
+}
+
 std::vector<std::shared_ptr<Session>> Regions::open_sessions() {
   std::vector<std::shared_ptr<Session>> sessions;
   if (num_open == 0) return sessions;

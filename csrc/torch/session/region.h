@@ -42,6 +42,8 @@ class Regions {
   static void close(const std::shared_ptr<Region>& region, std::unordered_map<Bytes, Bytes> survivors);
   // The open session whose memory `address` is in; null if there is none.
   static std::shared_ptr<Session> session_of(const void* address);
+  // Whether `address` is in a region of any budget, open or ended.
+  static bool contains(const void* address);
   static std::vector<std::shared_ptr<Session>> open_sessions();
   static std::size_t num_open_sessions();
   // How often a session read memory of another one. As long as nobody did, writes to one's own memory concern

@@ -20,27 +20,33 @@ namespace remint {
 
 // ── Opening ──
 
-Session::Session(const SessionOptions& options, Backend& backend)
-    : state_(options, backend), device_(state_), call_(state_) {
+Session::Session(const SessionOptions& options, Backend& backend, const Session* partner)
+    : mutex_(partner == nullptr ? std::make_shared<SessionMutex>() : partner->mutex_),
+      state_(options, backend),
+      device_(state_),
+      call_(state_) {
   auto arena = std::make_unique<Arena>(options.budget, backend.alignment());
   state_.arena = arena.get();
   state_.region = std::make_shared<Region>(backend, arena->budget());
+  state_.ordinary_before = backend.ordinary_bytes();
   state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
   state_.engine->note_dropped(&state_.dropped);
   logs_.open(state_);
   if (options.learn && !options.record && !options.chaos && !options.spill) {
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
-    // With streams, somebody has to see which of them uses what.
-    if (options.sleep && state_.order == nullptr) sleep_ = std::make_unique<Sleep>(state_);
+    // With streams, or other devices, somebody has to see who uses what.
+    if (options.sleep && !options.several && state_.order == nullptr)
+      sleep_ = std::make_unique<Sleep>(state_);
   }
   if (options.max_slowdown > 0 && !options.chaos)
     thrash_guard_ = std::make_unique<ThrashGuard>(state_, options.max_slowdown);
 }
 
-std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend) {
+std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend,
+                                       const Session* partner) {
   install(backend);
-  std::shared_ptr<Session> session(new Session(options, backend));
+  std::shared_ptr<Session> session(new Session(options, backend, partner));
   session->state_.session = session;
   session->state_.self = session.get();
   Regions::add(session->state_.region, session);
@@ -54,7 +60,7 @@ void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack*
     run_asleep(call, op, stack);
     return;
   }
-  if (mutex_.is_mine() && state_.in_kernel) {
+  if (is_in_kernel_here()) {
     run_nested(*this, state_, call_, call, op, stack);
     return;
   }
@@ -71,9 +77,13 @@ void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack*
     run_collective(*this, call, op, stack);
     return;
   }
+  if (state_.backend.is_capturing()) {
+    run_captured(*this, call, op, stack);
+    return;
+  }
   // Before the lock: finding the line needs the GIL.
   const std::uint32_t source = logs_.current_line();
-  Lock lock(mutex_);
+  Lock lock(*mutex_);
   if (state_.busy || closed_) {
     lock.unlock();
     call(stack);
@@ -147,7 +157,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
 }
 
 void Session::note_in_collective(const torch::jit::Stack& stack, std::size_t first) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return;
   for (std::size_t i = first; i < stack.size(); ++i) {
     for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
@@ -167,7 +177,7 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
     for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
       if (!tensor.defined() || !state_.backend.is_plain(tensor)) return;
       const c10::StorageImpl* storage = storage_of(tensor);
-      Lock lock(mutex_);
+      Lock lock(*mutex_);
       OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
       if (owned != nullptr) work([&] { state_.pin(owned, reason); });
     });
@@ -175,11 +185,12 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
 }
 
 void Session::step() {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_ || state_.busy) return;
   if (thrash_guard_ != nullptr) thrash_guard_->begin_step();
   if (learner_ == nullptr) return;
   apply_pending();
+  learner_->note_peak();
   // A step of which a part was not seen is no step to learn.
   bool unseen = false;
   if (sleep_ != nullptr) work([&] { unseen = sleep_->step_ended() || sleep_->asleep(); });
@@ -187,7 +198,7 @@ void Session::step() {
 }
 
 void Session::wake_if_possible() {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return;
   sleep_->wake_if_possible();
 }
@@ -200,7 +211,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   constexpr std::size_t kNumber = 64;
   const c10::Device device = state_.backend.device();
   if (nbytes == 0) return {nullptr, nullptr, &raw_deleter, device};
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_ || (nbytes <= kNumber && (!state_.busy || !state_.options.chaos))) {
     return state_.backend.ordinary_allocator()->allocate(nbytes);
   }
@@ -243,7 +254,7 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
 }
 
 void Session::record_stream(void* address, const c10::Stream& stream) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_ || state_.order == nullptr) {
     state_.region->used_by(stream);
     return;
@@ -262,7 +273,7 @@ void Session::record_stream(void* address, const c10::Stream& stream) {
 }
 
 void Session::free(void* address) {
-  Lock lock(mutex_, std::try_to_lock);
+  Lock lock(*mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
     pending_.add_free(address);
     return;
@@ -287,7 +298,7 @@ void Session::free(void* address) {
 }
 
 void Session::died(OwnedStorage* owned) {
-  Lock lock(mutex_, std::try_to_lock);
+  Lock lock(*mutex_, std::try_to_lock);
   if (!lock.owns_lock() || state_.busy) {
     pending_.add_death(owned);
     return;
@@ -345,7 +356,7 @@ void Session::work(Act&& act) {
 }
 
 bool Session::materialize(const c10::StorageImpl* storage) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
   if (owned == nullptr) return false;
   if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
@@ -355,7 +366,7 @@ bool Session::materialize(const c10::StorageImpl* storage) {
 }
 
 bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return false;
   if (!state_.busy) apply_pending();
   OwnedStorage* owned = state_.owned->find(storage);
@@ -376,7 +387,7 @@ bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
 }
 
 bool Session::before_write(const c10::StorageImpl* storage) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return false;
   if (!state_.busy) apply_pending();
   OwnedStorage* owned = state_.owned->find(storage);
@@ -391,14 +402,14 @@ bool Session::before_write(const c10::StorageImpl* storage) {
 }
 
 std::optional<bool> Session::is_resident(const c10::StorageImpl* storage) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
   if (owned == nullptr) return std::nullopt;
   return state_.engine->defined(owned->value);
 }
 
 std::optional<bool> Session::evict(const c10::StorageImpl* storage) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
   if (owned == nullptr) return std::nullopt;
   if (state_.busy) return false;
@@ -409,7 +420,7 @@ std::optional<bool> Session::evict(const c10::StorageImpl* storage) {
 }
 
 ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
   if (owned == nullptr) return kNone;
   if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
@@ -424,7 +435,7 @@ ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
 }
 
 void Session::unlock_for_read(ValueId value) {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return;
   const Busy busy(state_.busy);
   // Meanwhile the stream of the reader was given its work.
@@ -443,7 +454,7 @@ void Session::note_read(ValueId value) {
 // ── Closing ──
 
 void Session::close() {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return;
   apply_pending();
   if (learner_ != nullptr) learner_->end();
@@ -487,8 +498,8 @@ void Session::close() {
 
 bool Session::after_fork(bool in_child) {
   pending_.after_fork();
-  if (!in_child || mutex_.free_for_this_thread()) return false;
-  mutex_.abandon();
+  if (!in_child || mutex_->free_for_this_thread()) return false;
+  mutex_->abandon();
   return true;
 }
 
@@ -499,7 +510,7 @@ bool Session::contains(const void* address) const {
 // ── What it says about itself ──
 
 Figures Session::figures() {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_) return final_;
   Figures figures = figures_of(state_);
   figures.bookkeeping = bookkeeping_;
@@ -507,12 +518,12 @@ Figures Session::figures() {
 }
 
 std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   return closed_ ? std::vector<std::pair<std::string, Bytes>>() : remint::pinned_by(state_);
 }
 
 void Session::check() {
-  const Lock lock(mutex_);
+  const Lock lock(*mutex_);
   if (closed_ || state_.busy) return;
   apply_pending();
   state_.engine->check();

@@ -5,8 +5,8 @@
 //   storage ─▶ the engine releases it another thread, or another budget, reads a tensor ─▶ it is locked, or
 //   pinned, meanwhile
 //
-// One lock guards a session. No thread waits for the lock of a session while it has that of another. A
-// deleter never waits for it: see pending_releases.h.
+// One lock guards a session. Those of one budget, one for each device, share it. No thread waits for the lock
+// of a session while it has another. A deleter never waits for it: see pending_releases.h.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -33,7 +33,9 @@ namespace remint {
 
 class Session final : public std::enable_shared_from_this<Session> {
  public:
-  static std::shared_ptr<Session> open(const SessionOptions& options, Backend& backend);
+  // `partner`: another session of the same budget, of another device; null if there is none.
+  static std::shared_ptr<Session> open(const SessionOptions& options, Backend& backend,
+                                       const Session* partner = nullptr);
   // Makes everything that the program has resident and ordinary. What can no longer be recomputed is an
   // OutOfMemory, after which the session is closed all the same.
   void close();
@@ -45,6 +47,11 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // The device that the budget is of.
   c10::Device device() const { return state_.backend.device(); }
+  bool is_of(c10::Device device) const { return state_.backend.is_here(device); }
+  // Whether the other session is of the same budget.
+  bool is_partner(const Session& other) const { return mutex_ == other.mutex_; }
+  // Whether this thread runs the kernel of an op of this session.
+  bool is_in_kernel_here() const { return mutex_->is_mine() && state_.in_kernel; }
   // Whether `address` is in its arena.
   bool contains(const void* address) const;
 
@@ -80,35 +87,35 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   Figures figures();
   LearningFigures learning() {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     return learner_ == nullptr ? LearningFigures() : learner_->figures();
   }
   SleepFigures sleep() {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     return sleep_ == nullptr ? SleepFigures() : sleep_->figures();
   }
   std::vector<std::pair<std::string, Bytes>> pinned_by();
   std::vector<Rematerializations::Row> rematerializations() {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     return state_.rematerializations.rows();
   }
   std::vector<Timeline::Sample> timeline() {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     return logs_.timeline();
   }
   std::vector<DecisionLog::Event> events() {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     return logs_.events();
   }
   Logs::Blocks blocks() {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     return logs_.blocks(state_);
   }
   // What was recorded; null if nothing was to be.
   const Recorder* recorder() const { return logs_.recorder(); }
   const SourceLines* source_lines() const { return logs_.source_lines(); }
   void set_costs(std::vector<GivenCosts::Given> costs) {
-    const Lock lock(mutex_);
+    const Lock lock(*mutex_);
     state_.given_costs.set(std::move(costs));
   }
   void check();
@@ -118,7 +125,7 @@ class Session final : public std::enable_shared_from_this<Session> {
  private:
   using Lock = std::unique_lock<SessionMutex>;
 
-  Session(const SessionOptions& options, Backend& backend);
+  Session(const SessionOptions& options, Backend& backend, const Session* partner);
 
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void run_asleep(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
@@ -130,7 +137,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void work(Act&& act);
   [[noreturn]] void fail(const OutOfMemory& error);
 
-  SessionMutex mutex_;
+  const std::shared_ptr<SessionMutex> mutex_;
   SessionState state_;
   TorchDevice device_;
   OpCall call_;

@@ -37,6 +37,9 @@ struct SessionOptions {
   bool record = false;        // take notes of the op stream
   double max_slowdown = 0.0;  // of a step; more is an error. 0: no limit
   bool learn = false;         // know a step that comes again, and guide the engine through it
+  bool several = false;       // the budget has sessions of other devices, too
+  // The command of the process that plans learned steps; empty: none does.
+  std::vector<std::string> planner;
   bool sleep = false;         // do without the dispatch key while a program that is learned fits
   bool source_lines = false;  // know the line of the program that each op came from
 };
@@ -81,6 +84,7 @@ struct SessionState {
   Rematerializations rematerializations;
   BlockMakers block_makers;
   Bytes spilled = 0;
+  Bytes ordinary_before = 0;  // what the device's own allocator had given out when the arena was there
   bool warned_of_spilling = false;
   Bytes failed_need = 0;     // what was needed at once when something did not fit
   Nanoseconds replayed = 0;  // in kernels that ran again, without searches

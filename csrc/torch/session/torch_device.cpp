@@ -1,6 +1,9 @@
 #include "torch/session/torch_device.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
+
+#include <optional>
 
 #include "simulator/trace_columns.h"
 #include "torch/dispatch/arguments.h"
@@ -116,7 +119,10 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
         recipe.local_keys.included_.add(kKey) - (hidden - c10::DispatchKeySet(kKey)),
         recipe.local_keys.excluded_ | hidden);
     const std::shared_ptr<Session> session = state_.session.lock();
-    WorkingFor working(session.get());
+    const WorkingFor working(session);
+    // The program may be about another device now.
+    std::optional<c10::DeviceGuard> on_device;
+    if (state_.order != nullptr) on_device.emplace(backend.device());
     const Nanoseconds searching = engine.statistics().searching;
     const Nanoseconds started = backend.now();
     recipe.op->handle.redispatchBoxed(recipe.keys, &stack);

@@ -41,6 +41,22 @@ void run_nested(Session& session, SessionState& state, OpCall& outer, const Kern
   if (op.collective) session.note_in_collective(*stack, first);
 }
 
+void run_captured(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
+  const std::size_t first = stack->size() - op.writes.size();
+  for (std::size_t a = 0; a < op.writes.size(); ++a) {
+    for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
+      c10::StorageImpl* storage = storage_of(tensor);
+      if (storage == nullptr || storage->nbytes() == 0) return;
+      TORCH_CHECK(session.is_resident(storage).value_or(true), "remint: ", op.name,
+                  " is captured in a graph and reads a tensor that was evicted. To recompute it here would "
+                  "become part of the graph. Call remint.pin(tensor) before the capture.");
+      if (op.writes[a] != Operator::Write::kNo) session.before_write(storage);
+      session.pin(storage, PinReason::kAddressKnown);
+    });
+  }
+  call(stack);
+}
+
 void run_collective(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
   const std::size_t first = stack->size() - op.writes.size();
   for (std::size_t a = 0; a < op.writes.size(); ++a) {

@@ -15,6 +15,9 @@ class OpCall;
 void run_nested(Session& session, SessionState& state, OpCall& outer, const KernelCall& call,
                 const Operator& op, torch::jit::Stack* stack);
 
+// A call that becomes part of a graph, which runs later with the same addresses: its tensors stay where they
+// are.
+void run_captured(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
 // A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
 // the lock. It is never run again, so it is not recorded: its arguments are pinned, and its results are raw
 // memory.

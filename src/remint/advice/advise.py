@@ -29,7 +29,8 @@ def advise(
     Args:
         step: runs one training step. It is called about 20 times, and trains each time.
         fits: ask about this budget: bytes, a string such as `"24GiB"`, or a percentage of the peak.
-        accept: recommend the smallest budget in which a step takes at most this many times as long.
+        accept: recommend the smallest budget in which a step takes at most this many times as long as a plain one; or
+            as in the quickest budget, where watching the ops takes that long by itself.
         steps: how many steps are timed and recorded.
         try_it: run some steps in the budget that is recommended, too.
 

@@ -128,11 +128,11 @@ def rounded(nbytes: int) -> int:
 
 
 def _recommended(works: list[Choice], accepted: float) -> Choice | None:
-    """Return the smallest budget in which a step is quick enough; if none is, the one in which it is quickest."""
-    quick = [found for found in works if found.learned is not None and found.learned <= accepted]
-    if quick:
-        return min(quick, key=lambda found: found.budget_bytes)
-    return min(works, key=lambda found: found.learned or 0.0, default=None)
+    """Return the smallest budget in which a step is quick enough, beside plain steps or the quickest of these."""
+    times = [found.learned for found in works if found.learned is not None]
+    limit = accepted * max(1.0, min(times, default=1.0))
+    quick = [found for found in works if found.learned is not None and found.learned <= limit]
+    return min(quick, key=lambda found: found.budget_bytes, default=None)
 
 
 def _reason(steps: MeasuredSteps) -> str:

@@ -11,6 +11,7 @@ _DOCTOR = """\
 examples:
   remint doctor
   remint doctor --json -
+  remint doctor --device cpu --samples 0 --json cpu.json
 """
 
 _BUILD = """\
@@ -26,11 +27,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "doctor",
         help="check versions, the compiler and the runtime, and run a short self-test",
         description="Check the installation. Builds the runtime for the installed torch, if that was not done before. "
-        "Exits with 1 if torch is installed and the runtime does not work.",
+        "Exits with 1 if torch is installed and the runtime does not work. With --device, check instead whether "
+        "budgets keep their promises on that device: bits, PyTorch's operators with everything evicted, the wall, "
+        "streams. Measure what an op, an event and a copy cost. Attach the JSON to a report about hardware.",
         epilog=_DOCTOR,
         **EXAMPLES,
     )
     add_json(parser, "what was found")
+    parser.add_argument("--device", metavar="NAME", help='check a device: "cpu", "cuda:0", "remint_test"')
+    parser.add_argument(
+        "--samples", type=int, default=1, help="with --device: samples of each operator (default: 1; 0 for none)"
+    )
     parser.set_defaults(command=_doctor)
 
     parser = commands.add_parser(
@@ -48,6 +55,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    if args.device is not None:
+        return _check_device(args)
     from remint.cli.doctor import run_checks
 
     findings = run_checks()
@@ -59,6 +68,33 @@ def _doctor(args: argparse.Namespace) -> int:
     bad = [finding for finding in findings if not finding.ok and not finding.optional]
     if bad:
         print(f"remint: {len(bad)} of {len(findings)} checks failed, see above for what to do", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _check_device(args: argparse.Namespace) -> int:
+    import torch
+
+    from remint.runtime.conformance import about, conformance
+    from remint.testing import accelerator
+
+    if args.device.partition(":")[0] == accelerator.NAME:
+        accelerator.load()
+    device = args.device
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"--device {device}: {str(error).splitlines()[0]}") from error
+    checks = []
+    for check in conformance(device, samples=args.samples):
+        checks.append(check)
+        if args.json != "-":
+            sign = "-- " if check.ok is None else "ok " if check.ok else "BAD"
+            print(f"{sign}  {check.what:38} {check.found}", flush=True)
+    if args.json is not None:
+        write_json(args.json, about(device) | {"checks": [check._asdict() for check in checks]})
+    bad = [check for check in checks if check.ok is False]
+    if bad:
+        print(f"remint: {len(bad)} of {len(checks)} checks failed on {device}", file=sys.stderr)
     return 1 if bad else 0
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from remint.capture.costs import Cost
+from remint.file_cache import FileCache
 from remint.graph import Graph, Plan, verify
 
 # Raise it when planners or the meaning of a graph change.
 VERSION = 3
+MAX_BYTES = 1 << 30
 
 
 class Cache:
@@ -36,6 +36,7 @@ class Cache:
             self.directory = Path(cache_dir()) / "remint"
         elif directory is not False:
             self.directory = Path(directory)
+        self._files = FileCache(self.directory, max_bytes=MAX_BYTES)
 
     def costs(self) -> dict[str, Cost]:
         """Return what was measured on this machine, by signature."""
@@ -78,22 +79,13 @@ class Cache:
         return f"costs-{hashlib.sha256(repr(where).encode()).hexdigest()[:16]}.json"
 
     def _read(self, name: str) -> Any:
-        if self.directory is None:
-            return None
         try:
-            return json.loads((self.directory / name).read_text())
-        except (OSError, ValueError):
+            return json.loads(self._files.read(name) or b"null")
+        except ValueError:
             return None
 
     def _write(self, name: str, data: Any) -> None:
-        if self.directory is None:
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        # Written whole or not at all: several processes may start at once.
-        handle, path = tempfile.mkstemp(dir=self.directory, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(data, file)
-        os.replace(path, self.directory / name)
+        self._files.write(name, json.dumps(data).encode())
 
 
 def devices() -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from remint.file_format import check_format
 
@@ -25,7 +25,11 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Op:
-    """One call: reads `inputs`, makes `outputs` (name → bytes) in `cost` seconds."""
+    """One call: reads `inputs`, makes `outputs` (name → bytes) in `cost` seconds.
+
+    An op in place *consumes* an input: `consumes` (output → input) names outputs that take over the bytes of an input.
+    After the op that input is not resident. An op that needs it once more needs it to be made again.
+    """
 
     name: str
     cost: float
@@ -33,14 +37,23 @@ class Op:
     outputs: Mapping[str, int] = field(default_factory=dict)
     rematerializable: bool = True
     source: str = ""
+    consumes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(self.inputs))
         object.__setattr__(self, "outputs", MappingProxyType(dict(self.outputs)))
+        object.__setattr__(self, "consumes", MappingProxyType(dict(self.consumes)))
         if not (isinstance(self.cost, int | float) and math.isfinite(self.cost) and self.cost >= 0):
             raise ValueError(f"op {self.name!r}: a cost is a number of seconds, 0 or more, not {self.cost!r}")
         for value, nbytes in self.outputs.items():
             _check_bytes(f"op {self.name!r}: output {value!r}", nbytes)
+        for value, source in self.consumes.items():
+            if value not in self.outputs or source not in self.inputs:
+                raise ValueError(
+                    f"op {self.name!r}: {value!r} consumes {source!r}: name an output and an input of the op"
+                )
+        if len(set(self.consumes.values())) < len(self.consumes):
+            raise ValueError(f"op {self.name!r}: an input is consumed twice: its bytes can go to one output only")
 
     def __hash__(self) -> int:
         return hash((self.name, self.cost, self.inputs, tuple(self.outputs.items()), self.rematerializable))
@@ -48,7 +61,15 @@ class Op:
     def __reduce__(self) -> tuple[Any, ...]:
         return (
             Op,
-            (self.name, self.cost, self.inputs, dict(self.outputs), self.rematerializable, self.source),
+            (
+                self.name,
+                self.cost,
+                self.inputs,
+                dict(self.outputs),
+                self.rematerializable,
+                self.source,
+                dict(self.consumes),
+            ),
         )
 
 
@@ -88,7 +109,23 @@ class Graph:
                         f"op {op.name!r} reads {value!r}, which op {self.ops[makers[value]].name!r} makes "
                         "only later: the ops form a cycle or are not in execution order"
                     )
+        consumers: dict[str, int] = {}
+        for index, op in enumerate(self.ops):
+            for value in op.inputs:
+                if value in consumers:
+                    raise ValueError(
+                        f"op {op.name!r} reads {value!r}, which op {self.ops[consumers[value]].name!r} has consumed: "
+                        "read what became of it"
+                    )
+            for output, value in op.consumes.items():
+                if value in self.constants:
+                    raise ValueError(f"op {op.name!r} consumes the constant {value!r}: constants stay resident")
+                if op.outputs[output] != self.ops[makers[value]].outputs[value]:
+                    raise ValueError(f"op {op.name!r}: {output!r} consumes {value!r}, which has another size")
+                consumers[value] = index
         for value in self.outputs:
+            if value in consumers:
+                raise ValueError(f"output {value!r} is consumed by op {self.ops[consumers[value]].name!r}")
             if value not in makers and value not in self.constants:
                 raise ValueError(f"output {value!r} is neither a constant nor made by any op")
         if len(set(self.outputs)) < len(self.outputs):
@@ -132,10 +169,51 @@ class Graph:
                 freed[last[value]] += nbytes
         peak = resident = self.constant_bytes
         for index, op in enumerate(self.ops):
+            taken_over = sum(map(op.outputs.__getitem__, op.consumes))
             resident += sum(op.outputs.values())
-            peak = max(peak, resident)
+            peak = max(peak, resident - taken_over)
             resident -= freed[index]
         return peak
+
+    @cached_property
+    def relaxed(self) -> Graph:
+        """A graph without consumed inputs, which every schedule of this one fits into: they have no bytes there.
+
+        What is proven of it holds for this graph. It is this graph itself if no op consumes anything.
+        """
+        consumed = {value for op in self.ops for value in op.consumes.values()}
+        if not consumed:
+            return self
+        ops = (
+            Op(
+                op.name,
+                op.cost,
+                op.inputs,
+                {value: 0 if value in consumed else nbytes for value, nbytes in op.outputs.items()},
+                op.rematerializable,
+                op.source,
+            )
+            for op in self.ops
+        )
+        return Graph(tuple(ops), self.constants, self.outputs)
+
+    @cached_property
+    def last_stages(self) -> tuple[int, ...]:
+        """Per op, the last stage that may run it: the op whose first run takes away what it needs for good."""
+        end = len(self.ops)
+        consumers = {value: index for index, op in enumerate(self.ops) for value in op.consumes.values()}
+        until: list[int] = []
+        for index, op in enumerate(self.ops):
+            last = end if op.rematerializable else index
+            for value in op.inputs:
+                if value in self.constants:
+                    continue
+                maker = self.makers[value]
+                # What cannot be made again is there until it is consumed.
+                stays = not self.ops[maker].rematerializable
+                last = min(last, consumers.get(value, end) if stays else max(until[maker], index))
+            until.append(last)
+        return tuple(until)
 
     @cached_property
     def min_budget_bytes(self) -> int:
@@ -167,6 +245,8 @@ class Graph:
                 item["rematerializable"] = False
             if op.source:
                 item["source"] = op.source
+            if op.consumes:
+                item["consumes"] = dict(op.consumes)
             ops.append(item)
         return {
             "format": "remint.graph",
@@ -188,17 +268,23 @@ class Graph:
                 item["outputs"],
                 item.get("rematerializable", True),
                 item.get("source", ""),
+                item.get("consumes", {}),
             )
             for item in data["ops"]
         )
         return cls(tuple(ops), data["constants"], tuple(data["outputs"]))
 
     @classmethod
-    def from_trace(cls, trace: Trace) -> Graph:
-        """Make a graph of a recorded or DTR trace."""
+    def from_trace(cls, trace: Trace, *, inplace: Literal["copy", "ghost"] = "copy", alignment: int = 1) -> Graph:
+        """Make a graph of a recorded or DTR trace.
+
+        With `inplace="copy"` an op in place makes a fresh value, as in the simulator's ideal memory. With `"ghost"` it
+        takes over the bytes that it writes, and the graph models what the runtime does, to the byte
+        (src/remint/graph/step_model.py); `alignment` is that of its arena: 64 on the CPU.
+        """
         from remint.graph.trace_conversion import graph_from_trace
 
-        return graph_from_trace(trace)
+        return graph_from_trace(trace, inplace=inplace, alignment=alignment)
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a JSON file."""

@@ -100,6 +100,11 @@ class NumberedGraph:
             bytes=[float(b) for b in self.nbytes],
             results=self.results,
             constant_bytes=float(self.graph.constant_bytes),
+            consumes=[
+                [(self.number[source], self.number[value]) for value, source in op.consumes.items()]
+                for op in self.graph.ops
+            ],
+            until=list(self.graph.last_stages),
         )
 
     @cached_property
@@ -118,4 +123,4 @@ class NumberedGraph:
 
 def least_budget(graph: Graph) -> int:
     """Return a proven lower bound on the bytes of any schedule, by looking back from the ops that hold most."""
-    return int(NumberedGraph.of(graph).least_memory.bound(SETS, OPS))
+    return int(NumberedGraph.of(graph.relaxed).least_memory.bound(SETS, OPS))

@@ -13,7 +13,7 @@ from typing import Any
 
 from remint.file_format import check_format
 from remint.graph.graph import Graph
-from remint.graph.steps import Compute, Free, Step, replay, with_frees
+from remint.graph.steps import Compute, Free, Step, replay, with_consumed, with_frees
 from remint.notebook import as_html
 from remint.units import format_bytes, format_seconds
 
@@ -47,8 +47,11 @@ class Plan:
         planner: str = "",
         seconds: float = 0.0,
     ) -> Plan:
-        """Make a plan of the ops to run, in order; each value is freed as early as possible."""
-        steps = with_frees(graph, sequence)
+        """Make a plan of the ops to run, in order; each value is freed as early as possible.
+
+        Inputs that ops in place consumed are made again where the sequence reads them once more.
+        """
+        steps = with_frees(graph, with_consumed(graph, sequence))
         cost, peak = replay(graph, steps)
         bound = graph.cost if bound is None else max(graph.cost, bound)
         return cls(graph, steps, cost, peak, min(bound, cost), planner, seconds)

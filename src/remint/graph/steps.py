@@ -46,6 +46,10 @@ def replay(graph: Graph, steps: Sequence[Step]) -> tuple[float, int]:
             if value not in resident:
                 raise ValueError(f"step {position}: op {op.name!r} reads {value!r}, which is not resident")
         runs[step.op] += 1
+        for value, source in op.consumes.items():
+            if value in resident:
+                raise ValueError(f"step {position}: op {op.name!r} makes {value!r}, which is resident, from {source!r}")
+            now -= resident.pop(source)
         for value, nbytes in op.outputs.items():
             if value not in resident:
                 resident[value] = nbytes
@@ -73,18 +77,55 @@ def with_frees(graph: Graph, sequence: Sequence[int]) -> tuple[Step, ...]:
             if value not in needed:
                 gone.append(value)
             needed.discard(value)
+        consumed = set(op.consumes.values())
         for value in dict.fromkeys(op.inputs):
             if value not in needed and value not in graph.constants:
-                gone.append(value)
+                if value not in consumed:
+                    gone.append(value)
                 needed.add(value)
         frees.append(gone)
     steps: list[Step] = []
     resident: set[str] = set()
     for index, gone in zip(sequence, reversed(frees), strict=True):
+        op = graph.ops[index]
+        # Where an op in place runs again for another output, the old bytes go first.
+        for value in op.consumes:
+            if value in resident:
+                steps.append(Free(value))
         steps.append(Compute(index))
-        resident.update(graph.ops[index].outputs)
+        resident.update(op.outputs)
+        resident.difference_update(op.consumes.values())
         for value in gone:
             if value in resident:
                 steps.append(Free(value))
                 resident.discard(value)
     return tuple(steps)
+
+
+def with_consumed(graph: Graph, sequence: Sequence[int]) -> tuple[int, ...]:
+    """Return a sequence that also makes again, just in time, what was consumed before an op reads it.
+
+    Raises `ValueError` if that cannot be made again.
+    """
+    if not any(op.consumes for op in graph.ops):
+        return tuple(sequence)
+    there: set[str] = set()
+    result: list[int] = []
+    ran = [False] * len(graph.ops)
+    for index in sequence:
+        stack = [index]
+        while stack:
+            at = stack[-1]
+            op = graph.ops[at]
+            missing = [graph.makers[v] for v in op.inputs if v not in there and v not in graph.constants]
+            if missing:
+                stack.append(missing[0])
+                continue
+            if ran[at] and not op.rematerializable:
+                raise ValueError(f"op {op.name!r} must not run twice, and what it made was consumed")
+            ran[at] = True
+            result.append(at)
+            there.difference_update(op.consumes.values())
+            there.update(op.outputs)
+            stack.pop()
+    return tuple(result)

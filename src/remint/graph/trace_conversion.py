@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from remint.graph.graph import Graph, Op
+from remint.graph.step_model import scratch_bytes, step_model
 from remint.trace import Trace, TraceBuilder
 from remint.trace.events import Call, Constant, Mutate, View
 
 
-def graph_from_trace(trace: Trace) -> Graph:
-    """Return the graph of a trace: views collapse into their storages, an op in place makes a fresh value.
+def graph_from_trace(trace: Trace, *, inplace: Literal["ghost", "copy"], alignment: int) -> Graph:
+    """Return the graph of a trace, as `Graph.from_trace` says."""
+    if inplace == "ghost":
+        return step_model(trace, alignment=alignment).graph
+    if alignment != 1:
+        raise ValueError("in-place ops make copies in ideal memory, which has no alignment: leave it out")
+    return _graph_with_copies(trace)
+
+
+def _graph_with_copies(trace: Trace) -> Graph:
+    """Return the graph of a trace as DTR's reference runs it: an op in place makes a fresh value.
 
     A view that costs something is an op that makes a value of no bytes. Releases do not matter: a plan frees by itself.
-    Tensors that are held at the end are the outputs.
     """
     constants: dict[str, int] = {}
     ops: list[Op] = []
@@ -44,7 +55,7 @@ def graph_from_trace(trace: Trace) -> Graph:
                 else:
                     storage[tensor] = f"{name}.{place}"
                     outputs[f"{name}.{place}"] = 0 if isinstance(event, View) else event.nbytes[place]
-            scratch = _scratch(event)
+            scratch = scratch_bytes(event, alignment=1)
             if scratch:
                 outputs[f"{name}.workspace"] = scratch
             if outputs or event.seconds > 0:
@@ -79,18 +90,3 @@ def trace_from_graph(graph: Graph) -> tuple[Trace, dict[int, int]]:
         if not op.outputs:
             builder.release(made[0])
     return builder.build(), maker
-
-
-def _scratch(event: Call | View | Mutate) -> int:
-    """Bytes an op holds at its peak beyond its outputs."""
-    sizes: list[int] = []
-    now = peak = outputs = 0
-    for request in event.requests:
-        if request[0] == "allocate":
-            sizes.append(request[1])
-            now += request[1]
-            outputs += request[1] if len(request) == 3 else 0
-        else:
-            now -= sizes[request[1]]
-        peak = max(peak, now)
-    return max(0, peak - outputs)

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 
+from remint.file_cache import user_cache_folder
 from remint.native.compiler import BuildError, Compiler, TorchInstallation, num_jobs
 from remint.native.progress import Progress
 from remint.native.sources import Sources
@@ -51,12 +52,11 @@ def built_module(torch: TorchInstallation, sources: Sources, *, again: bool = Fa
 
 def cache_folder() -> Path:
     """Return the folder of all builds of this user."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "remint"
+    return user_cache_folder()
 
 
 def _key(torch: TorchInstallation, sources: Sources) -> str:
-    abi = f"{sysconfig.get_config_var('SOABI')}-cxx11abi{int(torch.cxx11_abi)}"
+    abi = f"{sysconfig.get_config_var('SOABI')}-cxx11abi{int(torch.cxx11_abi)}{'-cuda' if sources.cuda else ''}"
     return f"remint-{__version__}-torch-{torch.version}-{abi}-{sources.digest[:12]}"
 
 

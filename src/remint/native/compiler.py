@@ -25,6 +25,21 @@ class TorchInstallation:
     version: str
     folder: Path
     cxx11_abi: bool
+    cuda: bool = False
+
+    @property
+    def cuda_headers(self) -> tuple[Path, ...]:
+        """The folders of CUDA's headers, for a torch with CUDA: in its wheels, or of the toolkit. Empty: not found."""
+        if not self.cuda:
+            return ()
+        packages = self.folder.parent
+        places = [*sorted(packages.glob("nvidia/cu[0-9]*/include")), packages / "triton/backends/nvidia/include"]
+        places += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
+        found = [
+            next((place for place in places if (place / name).exists()), None)
+            for name in ("cuda_runtime_api.h", "crt/host_defines.h")
+        ]
+        return () if None in found else tuple(place for place in found if place is not None)
 
 
 @dataclass(frozen=True)
@@ -48,8 +63,10 @@ class Compiler:
         torch_headers = (torch.folder / "include", torch.folder / "include/torch/csrc/api/include")
         flags = ["-std=c++20", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w", f"-I{csrc}"]
         flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", "-isystem", str(python)]
-        for headers in torch_headers:
+        for headers in (*torch_headers, *torch.cuda_headers):
             flags += ["-isystem", str(headers)]
+        if torch.cuda_headers:
+            flags += ["-DREMINT_CUDA"]
         return cls(command, _is_gcc(command), tuple(flags))
 
     def compile(self, source: Path, output: Path, *, precompiled: Path | None = None) -> list[str]:
@@ -66,7 +83,8 @@ class Compiler:
 
         Python loads torch before the module: its libraries are found by name, and no path gets into the module.
         """
-        libraries = [f"-L{torch.folder / 'lib'}", *(f"-l{name}" for name in _LIBRARIES)]
+        names = (*_LIBRARIES, "c10_cuda") if torch.cuda_headers else _LIBRARIES
+        libraries = [f"-L{torch.folder / 'lib'}", *(f"-l{name}" for name in names)]
         return [*self.command, "-shared", "-s", *map(str, objects), *libraries, "-o", str(output)]
 
 

@@ -17,14 +17,15 @@ class Sources:
     """The folder `csrc`."""
 
     folder: Path
+    cuda: bool = False  # with the CUDA backend
 
     @classmethod
-    def find(cls) -> Sources:
+    def find(cls, *, cuda: bool = False) -> Sources:
         """Return the sources that came with this package."""
         places = [_PACKAGE / "csrc", _PACKAGE.parent.parent / "csrc"]
         for place in places:
             if (place / "torch").is_dir():
-                return cls(place)
+                return cls(place, cuda)
         raise FileNotFoundError(f"the C++ sources of remint are missing: there is no folder {places[0]}")
 
     @cached_property
@@ -36,6 +37,8 @@ class Sources:
     def runtime(self) -> list[Path]:
         """The files that include torch, the largest first: they take longest."""
         files = [path for path in self._found("*.cpp") if path.parts[0] == "torch"]
+        if not self.cuda:
+            files = [path for path in files if path.parts[:3] != ("torch", "backends", "cuda")]
         return sorted(files, key=lambda path: -(self.folder / path).stat().st_size)
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from remint.graph import Graph
 from remint.graph.numbered import NumberedGraph
@@ -49,6 +49,13 @@ class Task:
     def graph(self) -> Graph:
         """The graph to plan."""
         return self.numbered.graph
+
+    @property
+    def relaxed(self) -> Task:
+        """The task of the relaxed graph: what is proven of that one holds for this one."""
+        if self.graph.relaxed is self.graph:
+            return self
+        return replace(self, numbered=NumberedGraph.of(self.graph.relaxed))
 
     def left(self) -> float:
         """Seconds of CPU time until the deadline, 0 or more."""

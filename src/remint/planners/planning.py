@@ -63,9 +63,16 @@ def plan(
         outcome = PLANNERS[planner](task)
     except Infeasible as failure:
         raise _too_small(task, planner, failure) from None
-    result = Plan.from_sequence(
-        graph, outcome.sequence, bound=outcome.bound, planner=planner, seconds=time.monotonic() - began
-    )
+    # Other planners take an op in place for one that makes a copy: their bounds do not hold.
+    bound = outcome.bound if planner == "auto" or graph.relaxed is graph else graph.cost
+    try:
+        result = Plan.from_sequence(
+            graph, outcome.sequence, bound=bound, planner=planner, seconds=time.monotonic() - began
+        )
+    except ValueError:
+        raise _too_small(
+            task, planner, Infeasible(f"{planner} cannot plan this graph, which has ops in place")
+        ) from None
     if result.peak_bytes > budget_bytes:
         raise _too_small(task, planner, Infeasible(f"{planner} has one schedule only", outcome.sequence))
     if planner == "auto":
@@ -136,7 +143,10 @@ def frontier(
 
 def _too_small(task: Task, planner: str, failure: Infeasible) -> BudgetError:
     graph, budget = task.graph, task.budget
-    known_plan = Plan.from_sequence(graph, failure.least or range(len(graph.ops)))
+    try:
+        known_plan = Plan.from_sequence(graph, failure.least or range(len(graph.ops)))
+    except ValueError:  # it needs an input once more that was consumed for good
+        known_plan = Plan.from_sequence(graph, range(len(graph.ops)))
     known = least_peak(task, known_plan, SECONDS_FOR_LEAST).peak_bytes
     limit = max(graph.min_budget_bytes, budget + 1) if failure.proven else graph.min_budget_bytes
     advice = "" if planner == "auto" or known <= budget else ", or ask auto"

@@ -60,7 +60,7 @@ class Advice:
     """From the largest budget to the smallest."""
     recommended: Choice | None
     accepted: float
-    """The slowdown that the recommended budget keeps to, if one does."""
+    """The recommended budget is the smallest one that is at most so many times slower than plain, or the quickest."""
     asked: Choice | None = None
     """The budget that was asked about."""
     trial: Trial | None = None

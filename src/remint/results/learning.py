@@ -25,13 +25,30 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class StepOutcome:
+    """What one step takes."""
+
+    peak_bytes: int
+    num_rematerializations: int
+    computed_seconds: float
+    rematerialized_seconds: float
+
+    @property
+    def slowdown(self) -> float:
+        """The time with rematerialization over the time without."""
+        return 1 + self.rematerialized_seconds / self.computed_seconds if self.computed_seconds else 1.0
+
+
+@dataclass(frozen=True)
 class Learning:
-    """The steps of a run: those that the policy decided on, and those that followed a known step."""
+    """The steps of a run: those that the policy decided on, those that followed a known step, those of a plan."""
 
     greedy: Phase
     """Steps in which the policy knew only the past. Steps without any eviction are not counted."""
     learned: Phase
     """Steps that were known from before. What departs from a known step counts here up to that point."""
+    planned: Phase
+    """Steps that followed a plan that another process had found. Departures as in `learned`."""
     num_departures: int
     """Times that the program did something else than the step that was expected."""
     last_departure: str
@@ -39,6 +56,14 @@ class Learning:
     num_known_steps: int
     known_bytes: int
     """Memory that the known steps take, outside of the budget."""
+    num_plans: int = 0
+    """Plans of the other process that took the place of what was followed before."""
+    is_planning: bool = False
+    """Whether the other process searches for a better plan now."""
+    predicted: StepOutcome | None = None
+    """What was predicted for the step that was followed last to its end; None if there was none."""
+    measured: StepOutcome | None = None
+    """What that step took."""
     num_asleep_steps: int = 0
     """Steps whose ops were not watched, because memory was plentiful."""
     num_wakes: int = 0
@@ -49,10 +74,12 @@ class Learning:
     def __str__(self) -> str:
         phases = [
             f"{phase.num_steps:,} {name} (slowdown {phase.slowdown:.3f})"
-            for name, phase in (("greedy", self.greedy), ("learned", self.learned))
+            for name, phase in (("greedy", self.greedy), ("learned", self.learned), ("planned", self.planned))
             if phase.num_steps
         ]
         text = ", ".join(phases) or "none under pressure"
+        if self.is_planning:
+            text += "; a better plan is searched for"
         if self.num_departures:
             text += f"; {self.num_departures:,} departed, last at {self.last_departure}"
         if self.num_known_steps:

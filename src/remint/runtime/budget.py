@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
@@ -14,9 +14,11 @@ import numpy as np
 from remint import torch_extension
 from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
+from remint.runtime.devices_run import DevicesRun
 from remint.runtime.free_memory import automatic_budget
 from remint.runtime.live_run import LiveRun
 from remint.runtime.patches import module_paths, optimizer_steps, tensor_methods
+from remint.runtime.planning_command import planning_command
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
@@ -43,8 +45,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
 
     Memory of the device that the code inside allocates comes from an arena of exactly the budget. When it is full,
     tensors that can be recomputed are evicted. They are recomputed when they are needed. Memory that was allocated
-    before (the weights of a model made outside) is not in the arena and does not count. Nor does memory of other
-    devices. Other threads are not affected.
+    before (the weights of a model made outside) is not in the arena and does not count. Nor does memory of devices
+    that the budget does not name. Other threads are not affected.
 
     After the `with`, every tensor that the program still holds is resident and ordinary. A budget can be used as a
     decorator; then every call opens its own. Budgets can be nested: the inner one has its own arena, and tensors of the
@@ -52,12 +54,16 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
 
     Args:
         budget: bytes, as an int or a string such as `"2GiB"`; or `"auto"`: nine tenths of the memory that is free when
-            the budget is opened.
+            the budget is opened. For several devices, the budget of each:
+            `{"cuda:0": "8GiB", "cuda:1": "8GiB", "cpu": "4GiB"}`. Each has its own arena; `run.devices` has the figures
+            of each.
         device: whose memory the budget is of: `"cpu"`, or a device that PyTorch does not know itself (PrivateUse1). By
             default the accelerator if it is such a device, else the CPU.
         policy: chooses what is evicted; `remint.policy_names()` lists them.
         learn: know a step of the program that comes again, and decide with its whole course in view. Steps end where
             an optimizer steps, or with a backward pass if there is no optimizer; `run.step()` marks them by hand.
+        plan: search for better plans of learned steps in another process, which is nice to this one; with `learn` only.
+            What it finds is kept in the user's cache folder, for the next run.
         overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
         max_slowdown: a step that becomes slower than this many times its own time raises a `remint.BudgetError`; None
@@ -81,11 +87,12 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
 
     def __init__(
         self,
-        budget: int | str,
+        budget: int | str | Mapping[str | torch.device, int | str],
         *,
         device: str | torch.device | None = None,
         policy: str = "coop",
         learn: bool = True,
+        plan: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
         max_slowdown: float | None = 10.0,
         partition: bool | None = None,
@@ -100,15 +107,18 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         chaos: bool = False,
         check: bool = False,
     ) -> None:
-        if isinstance(budget, str) and budget.strip().endswith("%"):
-            raise ValueError(
-                f"a budget of {budget} is a part of the peak without a budget, which is not known before the program "
-                "has run: `remint.advise(step).peak_bytes` tells it, and "
-                f"`remint run --budget {budget} script.py` measures it"
-            )
-        # What is free is looked up when the budget is opened.
-        budget_bytes = None if budget == "auto" else parse_budget(budget)
-        if budget_bytes == 0:
+        if isinstance(budget, Mapping):
+            if not budget:
+                raise ValueError('a budget of no device: name one, such as {"cpu": "2GiB"}')
+            if device is not None:
+                raise ValueError(f"the budget names its devices: leave device={str(device)!r} out")
+            if costs is not None and len(budget) > 1:
+                raise ValueError("costs= is for budgets of one device: ops of several devices have no one order")
+        given = budget if isinstance(budget, Mapping) else {device: budget}
+        self._budgets: dict[str | torch.device | None, int | None] = {
+            name: _bytes_of(nbytes) for name, nbytes in given.items()
+        }
+        if 0 in self._budgets.values():
             raise ValueError("a budget of 0 bytes holds nothing: give more")
         if policy not in policy_names("arena"):
             raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
@@ -125,11 +135,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             policy=policy, partition=partition, ignore_small=ignore_small, sample=sample, seed=seed, check=check
         )
         self._policy = policy
-        self._device = device
         self._costs = costs
         self._options: dict[str, Any] = {
             **options.keywords(),
-            "budget": budget_bytes,
             "chaos": chaos,
             "spill": overflow == "spill",
             "timeline": timeline,
@@ -138,51 +146,84 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             "record": False,
             "source_lines": source_lines,
             "learn": learn,
+            "planner": planning_command() if learn and plan else [],
             "max_slowdown": 0.0 if max_slowdown is None or math.isinf(max_slowdown) else max_slowdown,
         }
         self._open = threading.local()
 
-    def _open_session(self, *, sleep: bool = True) -> tuple[_torch.Session, LiveRun]:
-        """Open a session that no thread is in yet, and its run. `sleep` lets it do so where the program fits."""
-        device = torch_extension.device_name(self._device)
-        options = self._options
-        if options["budget"] is None:
-            options = options | {"budget": automatic_budget(device)}
-        session = torch_extension.new_session(**options, sleep=sleep, device=device)
+    def _open_sessions(self, *, sleep: bool = True) -> tuple[list[_torch.Session], LiveRun]:
+        """Open sessions that no thread is in yet, and their run. `sleep` lets them do so where the program fits."""
+        sessions = self._new_sessions(sleep=sleep)
         if self._costs is not None:
-            session.set_costs(*costs_of(self._costs))
+            sessions[0].set_costs(*costs_of(self._costs))
         tensor_methods.install()
         if self._options["learn"]:
             optimizer_steps.install()
         if self._options["source_lines"]:
             module_paths.install()
-        return session, LiveRun(session, policy=self._policy)
+        runs = {session.device: LiveRun(session, policy=self._policy) for session in sessions}
+        run = DevicesRun(runs, policy=self._policy) if len(runs) > 1 else next(iter(runs.values()))
+        return sessions, run
 
-    def _close_session(self, session: _torch.Session) -> None:
-        """Close a session of `_open_session`, which no thread is in any more."""
+    def _close_sessions(self, sessions: list[_torch.Session]) -> None:
+        """Close sessions of `_open_sessions`, which no thread is in any more."""
         tensor_methods.uninstall()
         if self._options["learn"]:
             optimizer_steps.uninstall()
         if self._options["source_lines"]:
             module_paths.uninstall()
-        session.close()
+        failures: list[BudgetError] = []
+        for session in sessions:
+            torch_extension.free_workspaces(session.device)
+            try:
+                session.close()
+            except BudgetError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def __enter__(self) -> LiveRun:
-        session, run = self._open_session()
+        sessions, run = self._open_sessions()
         if not hasattr(self._open, "runs"):
             self._open.runs = []
-        self._open.runs.append((session, run))
-        session.enter()
+        self._open.runs.append((sessions, run))
+        sessions[0].enter(sessions[1:])
         return run
+
+    def _new_sessions(self, *, sleep: bool) -> list[_torch.Session]:
+        """Return one session for each device. They share a lock."""
+        names = [torch_extension.device_name(device) for device in self._budgets]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"the device {name} has two budgets: {', '.join(map(str, self._budgets))}")
+        sessions: list[_torch.Session] = []
+        try:
+            for name, nbytes in zip(names, self._budgets.values(), strict=True):
+                partner = sessions[0] if sessions else None
+                sessions.append(
+                    torch_extension.new_session(
+                        automatic_budget(name) if nbytes is None else nbytes,
+                        **self._options,
+                        device=name,
+                        several=len(names) > 1,
+                        sleep=sleep,
+                        partner=partner,
+                    )
+                )
+        except BaseException:
+            for session in sessions:
+                session.close()
+            raise
+        return sessions
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        session, run = self._open.runs.pop()
-        session.leave()
+        sessions, run = self._open.runs.pop()
+        sessions[0].leave()
         run._failed(error)
         try:
-            self._close_session(session)
+            self._close_sessions(sessions)
         except BudgetError:
             # Tensors that could not be recomputed raise when they are read. The first error says more.
             if error is None:
@@ -197,6 +238,16 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
                 return function(*args, **kwargs)
 
         return inside
+
+
+def _bytes_of(budget: int | str) -> int | None:
+    """Return the bytes of a budget; None for `"auto"`: what is free is looked up when the budget is opened."""
+    if isinstance(budget, str) and budget.strip().endswith("%"):
+        raise ValueError(
+            f"a budget of {budget} is a part of the peak without a budget, which is not known before the program has "
+            f"run: `remint.advise(step).peak_bytes` tells it, and `remint run --budget {budget} script.py` measures it"
+        )
+    return None if budget == "auto" else parse_budget(budget)
 
 
 def costs_of(trace: Trace | Sequence[float]) -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from remint.results.block_log import BlockLog, Label
-from remint.results.learning import Learning, Phase
+from remint.results.learning import Learning, Phase, StepOutcome
 from remint.results.run import Rematerialized, RematerializedOp, Run, Timeline
 from remint.units import format_bytes, format_seconds
 
@@ -26,6 +26,8 @@ class LiveRun:
         self.deallocation = "eager"
         self.status = "ok"
         self.failure: str | None = None
+        # The runs of each device, by name: of a budget of one device, this one.
+        self.devices: dict[str, LiveRun] = {session.device: self}
 
     def _failed(self, error: BaseException | None) -> None:
         from remint.errors import BudgetError
@@ -69,6 +71,15 @@ class LiveRun:
     def spilled_bytes(self) -> int:
         """With `overflow="spill"`: bytes that were taken from ordinary memory, all in all."""
         return int(self._figure("spilled_bytes"))
+
+    @property
+    def outside_bytes(self) -> int:
+        """Memory of the accelerator that was taken since the budget was opened, and that is not in its arena, now.
+
+        Numbers, pools of captured graphs, buffers of NCCL and other libraries. PyTorch's allocator counts it: what a
+        library takes from the driver itself is not in it. 0 on the CPU.
+        """
+        return int(self._figure("outside_bytes"))
 
     @property
     def num_ops(self) -> int:
@@ -156,13 +167,22 @@ class LiveRun:
         """What was learned of the program's steps, and what came of it."""
         figures = self._session.learning()
 
-        def phase(name: Literal["greedy", "learned"]) -> Phase:
+        def phase(name: Literal["greedy", "learned", "planned"]) -> Phase:
             num_steps, *nanoseconds = figures[name]
             return Phase(num_steps, *(each * 1e-9 for each in nanoseconds))
+
+        def outcome(name: Literal["predicted", "measured"]) -> StepOutcome | None:
+            peak_bytes, times, *nanoseconds = figures[name]
+            return StepOutcome(peak_bytes, times, *(each * 1e-9 for each in nanoseconds)) if peak_bytes else None
 
         return Learning(
             greedy=phase("greedy"),
             learned=phase("learned"),
+            planned=phase("planned"),
+            num_plans=figures["num_plans"],
+            is_planning=figures["planning"],
+            predicted=outcome("predicted"),
+            measured=outcome("measured"),
             num_departures=figures["num_departures"],
             last_departure=figures["last_departure"],
             num_known_steps=figures["num_known_steps"],
@@ -216,6 +236,7 @@ class LiveRun:
             "peak_bytes",
             "pinned_bytes",
             "spilled_bytes",
+            "outside_bytes",
             "num_ops",
             "num_evictions",
             "num_frees",

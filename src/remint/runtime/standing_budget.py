@@ -17,7 +17,7 @@ class StandingBudget:
             budget_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._budget = budget(budget_bytes)
         # A thread that sleeps cannot leave and come back asleep.
-        self._session, self._run = self._budget._open_session(sleep=False)
+        (self._session,), self._run = self._budget._open_sessions(sleep=False)
         self._closed = False
 
     @property
@@ -38,4 +38,4 @@ class StandingBudget:
         if not self._closed:
             self._closed = True
             self.leave()
-            self._budget._close_session(self._session)
+            self._budget._close_sessions([self._session])

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from remint._core import Search
 from remint.graph import Plan
+from remint.graph.steps import with_consumed
 from remint.planners.contract import Infeasible, Outcome, Planner, Task
 from remint.planners.cut_bound import best_cut
 from remint.planners.decisions import Decision, decisions_of_sequence, sequence_of_decisions, staged
@@ -59,6 +60,10 @@ class _Best:
 
     def offer(self, sequence: tuple[int, ...]) -> None:
         numbered = self.task.numbered
+        try:
+            sequence = with_consumed(self.task.graph, sequence)
+        except ValueError:
+            return
         peak = numbered.least_memory.peak(sequence)
         cost = math.fsum(map(numbered.cost.__getitem__, sequence))
         if peak < self.least_peak:
@@ -111,9 +116,10 @@ def _portfolio(task: Task, best: _Best) -> None:
     best.offer_all((demand, keep))
     if best.sequence is None or (len(task.graph.ops) <= MOST_OPS and not best.done()):
         # What is told to be the smallest budget with a known plan must have one; and that plan fits here, too.
-        known = least_peak(task, Plan.from_sequence(task.graph, best.sequence or best.least), SECONDS_FOR_LEAST)
+        least = best.sequence or best.least or range(len(task.graph.ops))
+        known = least_peak(task, Plan.from_sequence(task.graph, least), SECONDS_FOR_LEAST)
         best.offer(known.sequence)
-    bound, dropped = best_cut(task)
+    bound, dropped = best_cut(task.relaxed)
     if math.isinf(bound):
         best.proven_infeasible = True
         return
@@ -146,10 +152,10 @@ def _take_turns(task: Task, best: _Best, engine: Search, dropped: list[Decision]
     take_turn()
     if dropped and n <= MOST_OPS_FOR_PROOF and not best.done():
         take_turn(dropped)
-    sets = watch(task, lambda: best.cost / (1 + GAP))
+    sets = watch(task.relaxed, lambda: best.cost / (1 + GAP))
     programs: Iterator[Refinement] = iter(())
     if has_highs() and n <= MOST_OPS_FOR_PROOF and not best.done():
-        programs = refine(task, staged(best.sequence) if best.sequence is not None else None, GAP)
+        programs = refine(task.relaxed, staged(best.sequence) if best.sequence is not None else None, GAP)
     states, more_sets, more_programs = float(STATES), True, True
     while (more_sets or more_programs) and task.left() > 0 and not best.done():
         if more_sets:

@@ -52,8 +52,12 @@ def least_peak(task: Task, known: Plan, seconds: float) -> Plan:
         if budget >= known.peak_bytes:
             break
         sequence = numbered.least_memory.schedule(float(budget), EFFORT, numbered.turn, PATIENCE[0], seconds / STEPS)
-        if sequence:
-            known = Plan.from_sequence(task.graph, sequence)
+        try:
+            smaller = Plan.from_sequence(task.graph, sequence) if sequence else None
+        except ValueError:  # it needs an input once more that was consumed for good
+            smaller = None
+        if smaller is not None and smaller.peak_bytes < known.peak_bytes:
+            known = smaller
         else:
             low = budget + 1
         budget = (low + known.peak_bytes) // 2

@@ -1,0 +1,26 @@
+// How the memory of one type of accelerator is taken over: its own allocator stays, and one that asks budgets
+// first is put before it. Everything else about accelerators is the same for all of them: accelerator.cpp.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "torch/backends/backend.h"
+
+namespace remint {
+
+struct DeviceMemory {
+  c10::DeviceType type;
+  // Puts the hook before the device's own allocator, which it returns.
+  c10::DeviceAllocator* (*install)(const AllocatorHook& hook);
+  // Whether what is called now becomes part of a graph that runs later, again and again.
+  bool (*is_capturing)(c10::DeviceIndex device);
+};
+
+// Each type adds itself when the module is loaded. A type whose file was left out of the build is not known.
+struct AddDeviceMemory {
+  explicit AddDeviceMemory(const DeviceMemory& memory);
+};
+// Null if the type is not known.
+const DeviceMemory* device_memory(c10::DeviceType type);
+
+}  // namespace remint
