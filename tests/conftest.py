@@ -3,7 +3,9 @@
 Hypothesis tries the same examples every time, without deadlines: machines are noisy. The quick profile tries a tenth.
 """
 
+import atexit
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ from hypothesis import settings
 
 # The tests' tensors are small, and the machines busy: threads that wait for each other cost more than they bring.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Plans that earlier runs kept on disk would change what a test sees. Workers of pytest-xdist share the folder.
+if "REMINT_TEST_CACHE" not in os.environ:
+    folder = tempfile.TemporaryDirectory(prefix="remint-tests-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    os.environ["REMINT_TEST_CACHE"] = os.environ["XDG_CACHE_HOME"] = folder.name
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)

@@ -51,7 +51,9 @@ def _storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
         try:
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
                 storage = tensor.untyped_storage()
-                found[storage._cdata] = storage.nbytes()
+                # A fake tensor says that it is on the CPU, and has no memory there.
+                if storage.device.type == "cpu":
+                    found[storage._cdata] = storage.nbytes()
         except Exception:
             # Subclasses may have no storage, or none that can be asked for.
             continue
