@@ -31,7 +31,17 @@ TORCH_SIDE = INTEGRATIONS | names_in(
 
 # Lowest first. When a module is imported, it imports only from its own layer and from layers before it.
 LAYERS = [
-    {"errors", "units", "version", "notebook", "file_format", "file_cache", "runtime_entrance", "engine_options", "_core"},
+    {
+        "errors",
+        "units",
+        "version",
+        "notebook",
+        "file_format",
+        "file_cache",
+        "runtime_entrance",
+        "engine_options",
+        "_core",
+    },
     {"trace", "generators"},
     {"graph"},
     {"results"},

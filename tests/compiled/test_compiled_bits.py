@@ -33,7 +33,9 @@ def reference(name: str) -> Trained:
 def planned_training(name: str, percent: int, cache, **options):
     torch._dynamo.reset()
     model, loss_of = case(name)
-    planned = remint.compile(loss_of, budget=f"{percent}%", cache=cache, progress=False, fullgraph=True, **options)
+    planned = remint.compile(
+        loss_of, budget=f"{percent}%", cache=cache, progress=False, fullgraph=True, fallback=False, **options
+    )
     return planned, train(model, planned)
 
 
