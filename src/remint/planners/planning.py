@@ -35,7 +35,8 @@ def plan(
     `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
     found; a function is called with each `Progress`. `hint` is a plan to start from. `time_limit` is in seconds of
     CPU time: a busy machine gives the same plan, later. `auto` starts from what it found for smaller budgets of the
-    same graph, so that a larger budget never costs more. Raises `BudgetError` if no schedule is found.
+    same `Graph` object, so that a larger budget planned after a smaller one never costs more. Raises
+    `BudgetError` if no schedule is found.
     """
     if planner not in PLANNERS:
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
