@@ -387,3 +387,22 @@ def test_an_input_is_not_called_by_the_name_of_another_node():
     assert nodes[0].name == "a_1"  # as "a" is taken
     assert found == (1.0, 2.0)
     assert all(node.target == node.name for node in nodes)
+
+
+def test_a_copy_is_compiled_by_itself():
+    model, x = tower(), torch.randn(64, 32)
+    expected = copy.deepcopy(model)
+    compiled = remint.compile(model, budget="75%", **QUICK)
+    compiled(x).sum().backward()
+    copied = copy.deepcopy(compiled)
+    assert not len(copied.remint_plan)
+    copied.zero_grad()
+    for net in (copied, expected):
+        net(x).sum().backward()
+    assert all(map(torch.equal, grads(copied), grads(expected)))
+    assert len(copied.remint_plan) == 1
+    peaks = copied.remint_plan.peak_bytes, compiled.remint_plan.peak_bytes, copied.remint_plan[0].graph.peak_bytes
+    assert peaks[0] == peaks[1] < peaks[2]
+    with torch.no_grad():
+        next(copied.parameters()).zero_()
+    assert torch.equal(next(model.parameters()), next(expected.parameters()))

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import remint  # noqa: E402
 from remint import BudgetError  # noqa: E402
 from remint.integrations.loggers import log_step, step_figures  # noqa: E402
 from remint.runtime import budget  # noqa: E402
@@ -169,3 +170,32 @@ def test_the_trainer_of_lightning(tmp_path: Path) -> None:
     with pytest.raises(BudgetError):
         fit(Budget("70KiB"))
     assert not load().inside()
+
+
+def test_compiled_models_beside_lightning_and_in_its_fabric() -> None:
+    """Lightning replaces `torch.compile` as soon as it is imported, and copies what it is given."""
+    fabric = pytest.importorskip("lightning.fabric").Fabric(accelerator="cpu", devices=1)
+    x = torch.randn(512, 64)
+
+    def trained(prepare: Any) -> list[float]:
+        torch.manual_seed(0)
+        model = prepare(torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64)) for _ in range(8))))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        if prepare is wrapped:
+            model, optimizer = fabric.setup(model, optimizer)
+        losses = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def compiled(model: Any) -> Any:
+        return remint.compile(model, budget="75%", costs="estimate", cache=False, progress=False)
+
+    def wrapped(model: Any) -> Any:
+        return compiled(model)
+
+    assert trained(compiled) == trained(wrapped) == trained(lambda model: model)

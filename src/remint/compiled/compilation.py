@@ -69,6 +69,13 @@ class Compilation:
         self._next: dict[Order, Order] = {}  # which step followed which
         self._doubts: PlanError | bool = False  # whether a plan of this step is larger than what is left for it
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compilation:
+        """Make a backend with the same options that knows no step, and has no fallback: nothing calls its `call`.
+
+        Lightning copies the backend of every `torch.compile`, to compile the model again when it has wrapped it.
+        """
+        return Compilation(self.options, one_graph=self._one_graph)
+
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph of dynamo's."""
         # One graph more, and dynamo would run the model without any.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -140,6 +142,13 @@ def compile(
     compiled: Any = torch.compile(model, backend=compilation, dynamic=False, fullgraph=fullgraph)
     if isinstance(compiled, torch.nn.Module):
         compiled.forward = functools.partial(compilation.call, compiled.forward)
+
+        def copied(memo: dict[int, Any]) -> Any:
+            # What torch copies of a compiled module has neither its plans nor its fallback.
+            again = dataclasses.asdict(options)
+            return compile(copy.deepcopy(model, memo), fallback=fallback, fullgraph=fullgraph, **again)
+
+        object.__setattr__(compiled, "__deepcopy__", copied)
     else:
         compiled = functools.wraps(model)(functools.partial(compilation.call, compiled))
     # Not on the model that was given: `setattr` of a compiled module would put it there.
