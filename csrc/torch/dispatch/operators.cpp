@@ -225,9 +225,11 @@ const Operator& operator_facts(const c10::OperatorHandle& op) {
     const Operator* facts = nullptr;
     std::uint64_t num_gone = 0;
   };
-  static thread_local std::array<Found, 64> recent;
+  static thread_local std::array<Found, 256> recent;
   const void* key = &op.operator_name();
-  Found& last = recent[(reinterpret_cast<std::uintptr_t>(key) >> 6) % recent.size()];
+  // Addresses of operators are alike in their low bits.
+  const std::uint64_t hash = reinterpret_cast<std::uintptr_t>(key) * 0x9E3779B97F4A7C15u;
+  Found& last = recent[hash >> 56];
   const std::uint64_t num_gone = known().num_gone.load(std::memory_order_relaxed);
   if (last.key != key || last.num_gone != num_gone) last = {key, &look_up(op), num_gone};
   return *last.facts;

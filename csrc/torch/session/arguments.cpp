@@ -56,7 +56,7 @@ void Arguments::look_at(const Operator& op, std::uint32_t argument, std::int32_t
       touched_.emplace_back();
       same = std::prev(touched_.end());
       same->storage = storage;
-      identify(*same);
+      identify(*same, write == Operator::Write::kNo);
     }
     // Other threads may write it, also if it is a weight outside of the arena: then recipes that read it must
     // be told.
@@ -65,7 +65,8 @@ void Arguments::look_at(const Operator& op, std::uint32_t argument, std::int32_t
     if (write == Operator::Write::kNo) {
       same->read = true;
       if (same->value == kNone) {
-        same->value = state_.constants->add(storage);
+        state_.forget_dropped();
+        same->value = state_.constants->use(storage);
         referenced_.push_back(same->value);
       }
     } else {
@@ -87,7 +88,7 @@ void Arguments::look_at(const Operator& op, std::uint32_t argument, std::int32_t
 }
 
 // Finds what the engine calls this storage.
-void Arguments::identify(Touched& touched) {
+void Arguments::identify(Touched& touched, bool reads) {
   touched.owned = state_.owned->find(touched.storage);
   if (touched.owned == nullptr && state_.owned->is_raw(*touched.storage)) {
     touched.owned = state_.owned->adopt_raw(touched.storage);
@@ -97,10 +98,14 @@ void Arguments::identify(Touched& touched) {
     return;
   }
   state_.forget_dropped();
-  touched.value = state_.constants->find(touched.storage);
-  if (touched.value == kNone) return;
+  if (reads) {
+    touched.value = state_.constants->use(touched.storage);
+  } else {
+    touched.value = state_.constants->find(touched.storage);
+    if (touched.value == kNone) return;
+    state_.engine->retain(touched.value);
+  }
   // What is done before the op locks it may drop its last reader.
-  state_.engine->retain(touched.value);
   referenced_.push_back(touched.value);
 }
 

@@ -49,7 +49,7 @@ class Arguments {
  private:
   void look_at(const Operator& op, std::uint32_t argument, std::int32_t element, const at::Tensor& tensor,
                Operator::Write write);
-  void identify(Touched& touched);
+  void identify(Touched& touched, bool reads);
   void decide_writes(const Operator& op);
   void drop_references();
 

@@ -206,7 +206,7 @@ void OpCall::write_recipe(OpDescription& description) {
   recipe.local_keys = c10::impl::tls_local_dispatch_key_set();
   recipe.grad_mode = c10::GradMode::is_enabled();
   recipe.random = std::move(random);
-  recipe.arguments.assign(stack_->begin() + static_cast<std::ptrdiff_t>(first_), stack_->end());
+  copy_arguments(recipe);
   for (Arguments::Touched& touched : touched_storages) {
     if (touched.read || touched.write == Write::kInPlace) {
       touched.input = static_cast<std::uint32_t>(description.inputs.size());
@@ -228,10 +228,8 @@ void OpCall::write_recipe(OpDescription& description) {
   recipe.slots.reserve(arguments_.uses().size());
   for (const Arguments::Use& use : arguments_.uses()) {
     // The recipe must not keep the tensor.
-    c10::IValue& argument = recipe.arguments[use.argument];
-    if (use.element < 0) {
-      argument = c10::IValue();
-    } else {
+    if (use.element >= 0) {
+      c10::IValue& argument = recipe.arguments[use.argument];
       if (recipe.slots.empty() || recipe.slots.back().argument != use.argument) {
         argument = c10::IValue(argument.toList().copy());
       }
@@ -251,6 +249,23 @@ void OpCall::write_recipe(OpDescription& description) {
       slot.index = touched.output;
     } else {
       slot.kind = Recipe::Slot::Kind::kScratch;
+    }
+  }
+}
+
+// Copies the arguments but for tensors that the op reads or writes: to copy one and drop the copy would cost
+// four atomic operations. Uses are in the order of the arguments.
+void OpCall::copy_arguments(Recipe& recipe) const {
+  const std::size_t count = stack_->size() - first_;
+  auto use = arguments_.uses().begin();
+  const auto end = arguments_.uses().end();
+  recipe.arguments.reserve(count);
+  for (std::size_t a = 0; a < count; ++a) {
+    while (use != end && use->argument < a) ++use;
+    if (use != end && use->argument == a && use->element < 0) {
+      recipe.arguments.emplace_back();
+    } else {
+      recipe.arguments.push_back((*stack_)[first_ + a]);
     }
   }
 }

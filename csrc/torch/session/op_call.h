@@ -52,6 +52,7 @@ class OpCall final : private ProgramOp {
 
   bool prepare_retry();
   void write_recipe(OpDescription& description);
+  void copy_arguments(Recipe& recipe) const;
   void drop_recipe();
   Recipe& recipe() { return state_.recipes[recipe_]; }
   void find_fresh();

@@ -11,17 +11,26 @@ namespace remint {
 
 ValueId OutsideConstants::find(const c10::StorageImpl* storage) const {
   auto found = values_.find(storage);
-  if (found == values_.end()) return kNone;
-  const StorageId id = state_.engine->records().value(found->second).storage;
-  return entries_[id].storage ? found->second : kNone;
+  return found != values_.end() && is_read(found->second) ? found->second : kNone;
 }
 
-ValueId OutsideConstants::add(c10::StorageImpl* storage) {
-  if (--until_sweep_ == 0) sweep();
-  state_.forget_dropped();
-  const auto [place, is_new] = values_.emplace(storage, kNone);
-  if (is_new) {
-    place->second = state_.engine->adopt_constant(kNone, 0, state_.next_number++);
+bool OutsideConstants::is_read(ValueId value) const {
+  return entries_[state_.engine->records().value(value).storage].storage != nullptr;
+}
+
+ValueId OutsideConstants::use(c10::StorageImpl* storage) {
+  auto place = values_.find(storage);
+  if (place != values_.end() && is_read(place->second)) {
+    state_.engine->retain(place->second);
+    return place->second;
+  }
+  if (--until_sweep_ == 0) {
+    sweep();
+    state_.forget_dropped();
+    place = values_.find(storage);
+  }
+  if (place == values_.end()) {
+    place = values_.emplace(storage, state_.engine->adopt_constant(kNone, 0, state_.next_number++)).first;
   } else {
     // Of the same storage, or of one that was at its address: no recipe reads it, so it can be of any.
     state_.engine->reuse_cached(place->second, state_.next_number++);

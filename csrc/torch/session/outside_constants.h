@@ -22,8 +22,9 @@ class OutsideConstants {
 
   // The value of `storage`, if a recipe reads it; kNone otherwise.
   ValueId find(const c10::StorageImpl* storage) const;
-  // A value for `storage`, which has none. The caller holds one reference to it.
-  ValueId add(c10::StorageImpl* storage);
+  // The value of `storage`, a new one if there is none. The caller gets one reference to it. Call
+  // SessionState::forget_dropped before.
+  ValueId use(c10::StorageImpl* storage);
   // The bytes of `value` are outside of the arena from now on, in `storage`.
   void adopt(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage);
 
@@ -49,6 +50,7 @@ class OutsideConstants {
     bool used = true;      // since the last sweep
   };
 
+  bool is_read(ValueId value) const;
   // Keeps `storage` alive for the recipes that read `value`.
   void keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage);
   void sweep();

@@ -38,13 +38,13 @@ void OwnedStorages::set_owner(ValueId value, OwnedStorage* owned) {
 
 OwnedStorage* OwnedStorages::adopt(c10::StorageImpl* storage, void* address, ValueId value,
                                    const Operator* made_by) {
-  auto* owned = new OwnedStorage{
-      state_.session.lock(),
-      value,
-      c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
-      storage,
-      made_by,
-      PinReason::kNone};
+  c10::raw::weak_intrusive_ptr::incref(storage);
+  auto* owned = new OwnedStorage{state_.session.lock(),
+                                 value,
+                                 c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(storage),
+                                 storage,
+                                 made_by,
+                                 PinReason::kNone};
   c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
   pointer.release_context();
   pointer = c10::DataPtr(address, owned, &owned_deleter, state_.backend.device());

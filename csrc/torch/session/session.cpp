@@ -109,7 +109,8 @@ void Session::run_asleep(const KernelCall& call, const Operator& op, torch::jit:
 }
 
 void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  const Nanoseconds entered = state_.backend.now();
+  const bool measured = bookkeeping_.measures_next();
+  const Nanoseconds entered = measured ? state_.backend.now() : 0;
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   apply_pending();
   logs_.note_pass(state_);
@@ -152,8 +153,10 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
     state_.forget_dropped();
   }
   if (state_.options.engine.check) state_.engine->check();
-  bookkeeping_ += state_.backend.now() - entered - (call_.kernel_ended() - call_.kernel_started()) -
-                  (state_.replayed + state_.engine->statistics().searching - elsewhere);
+  if (!measured) return;
+  const Nanoseconds kernels = call_.kernel_ended() - call_.kernel_started() + state_.replayed +
+                              state_.engine->statistics().searching - elsewhere;
+  bookkeeping_.add(state_.backend.now() - entered - kernels);
 }
 
 void Session::note_in_collective(const torch::jit::Stack& stack, std::size_t first) {
@@ -477,7 +480,7 @@ void Session::close() {
     }
     state_.forget_dropped();
     final_ = figures_of(state_);
-    final_.bookkeeping = bookkeeping_;
+    final_.bookkeeping = bookkeeping_.total();
     if (state_.order != nullptr) {
       for (const c10::Stream& stream : state_.order->streams()) state_.region->used_by(stream);
     }
@@ -513,7 +516,7 @@ Figures Session::figures() {
   const Lock lock(*mutex_);
   if (closed_) return final_;
   Figures figures = figures_of(state_);
-  figures.bookkeeping = bookkeeping_;
+  figures.bookkeeping = bookkeeping_.total();
   return figures;
 }
 

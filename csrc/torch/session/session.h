@@ -20,6 +20,7 @@
 #include "torch/dispatch/kernel_call.h"
 #include "torch/observe/figures.h"
 #include "torch/observe/logs.h"
+#include "torch/session/bookkeeping.h"
 #include "torch/session/learner.h"
 #include "torch/session/op_call.h"
 #include "torch/session/pending_releases.h"
@@ -142,7 +143,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   TorchDevice device_;
   OpCall call_;
   bool closed_ = false;
-  Nanoseconds bookkeeping_ = 0;  // around ops of the program, without replays and searches
+  Bookkeeping bookkeeping_;
   Figures final_;
   Logs logs_;
   std::unique_ptr<Learner> learner_;
