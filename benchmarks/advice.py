@@ -3,8 +3,8 @@
 python benchmarks/advice.py                # all six
 python benchmarks/advice.py cnn gpt        # some
 
-CPU seconds of one thread: the median of late steps in a budget over that of plain steps, which take turns with them in
-another thread. `said` is what the advice said of a budget, `was` what came of it.
+CPU seconds of one thread: the median of learned steps in a budget over that of plain steps, which take turns with them
+in another thread. `said` is what the advice said of a budget, `was` what came of it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch import nn
 import remint
 import report
 import workloads
+from remint.advice.trial import TrialSteps
 from remint.units import format_bytes
 
 PROGRAMS = ("cnn", "gpt", "lstm", "lora", "unet", "convnext")
-WARM_UP = 4
-ROUNDS = 7
+ROUNDS = 9
 
 
 class LoRA(nn.Module):
@@ -97,17 +97,21 @@ def make(name: str) -> Callable[[], float]:
 
 
 def slowdown(name: str, budget: int) -> float | None:
-    """Return how many times longer late steps take in the budget; None if they do not fit."""
+    """Return how many times longer steps take in the budget, once they are learned; None if they do not fit."""
     inside, outside = make(name), make(name)
-    ratios = []
+    warm_up = TrialSteps()
+    ratios: list[float] = []
+    learned = False
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as other:
         try:
-            with remint.budget(budget):
-                for number in range(WARM_UP + ROUNDS):
+            with remint.budget(budget) as run:
+                while len(ratios) < ROUNDS:
                     plain = other.submit(outside).result()
-                    ratio = inside() / plain
-                    if number >= WARM_UP:
-                        ratios.append(ratio)
+                    seconds = inside()
+                    if learned:
+                        ratios.append(seconds / plain)
+                    else:
+                        learned = warm_up.ended(seconds, seconds, run.learning)
         except remint.BudgetError:
             return None
     return statistics.median(ratios)

@@ -63,10 +63,13 @@ def test_the_budgets_it_names_are_trained_in(advice: Advice) -> None:
         program = Program()
         # From the first step on, which makes the state of the optimizer.
         with remint.budget(choice.budget_bytes) as run:
-            for _ in range(5):
+            for _ in range(8):
                 program.step()
         assert run.status == "ok"
         assert run.peak_bytes <= choice.budget_bytes
+        # What is called learned is learned: a way was found, with addresses for all blocks.
+        if choice.learned < choice.greedy:
+            assert run.learning.learned.num_steps + run.learning.planned.num_steps > 0
 
 
 def test_the_peak_is_what_a_step_takes(advice: Advice) -> None:

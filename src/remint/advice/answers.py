@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from remint.advice.watch import Watch
-from remint.results.advice import Advice, Choice, Trial
+from remint.results.advice import Advice, Choice
 from remint.results.holders import Holder, peak_holders
 from remint.simulator.budget_choices import MAX_SLOWDOWN, MeasuredSteps, choice, least_choice
 from remint.simulator.simulate import simulate
@@ -47,9 +47,7 @@ class Question:
         if watch.trial is None:
             return self.answer
         whole = watch.trial.budget_bytes + self._beside(watch.live)
-        return replace(self.answer, trial=Trial(
-            budget_bytes=whole, num_steps=watch.trial.num_steps, slowdown=watch.trial.slowdown
-        ))  # fmt: skip
+        return replace(self.answer, trial=replace(watch.trial, budget_bytes=whole))
 
     def _counts(self, holder: Holder) -> bool:
         # A script is inside from its first tensor on. A loop in a budget has its model outside, but the state of its

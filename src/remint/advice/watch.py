@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from remint.advice.live_tensors import live_tensors
+from remint.advice.trial import TrialSteps
 from remint.errors import BudgetError
 from remint.results.advice import Trial
 from remint.results.holders import Holder
@@ -21,8 +22,6 @@ from remint.runtime.budget import budget
 from remint.runtime.recording import record
 from remint.trace import Trace
 
-# A budget learns a step in its first three or four.
-TRIAL_STEPS = 8
 LINED_STEPS = 2
 
 
@@ -47,6 +46,7 @@ class Watch:
         self._open: AbstractContextManager[Any] | None = None
         self._opened: Any = None
         self._trial_bytes = 0
+        self._trial_steps = TrialSteps()
         # The CPU time of this thread leaves out what others on the machine take. With several threads it would also
         # leave out the time in which this one waits for the others.
         self._clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -114,10 +114,8 @@ class Watch:
         self._enter(budget(nbytes), self._tried)
 
     def _tried(self) -> None:
-        if len(self._seconds) < TRIAL_STEPS:
+        if not self._trial_steps.ended(self._seconds[-1], self._wall_seconds, self._opened.learning):
             return
         self.close()
-        last = sorted(self._seconds[TRIAL_STEPS // 2 :])
-        median = last[len(last) // 2]
-        self.trial = Trial(budget_bytes=self._trial_bytes, num_steps=TRIAL_STEPS, slowdown=median / self.plain_seconds)
+        self.trial = self._trial_steps.result(self._trial_bytes, self.plain_seconds)
         self.done = True

@@ -34,6 +34,8 @@ class Trial:
     num_steps: int
     slowdown: float | None
     """Of the last ones; None if they did not fit."""
+    is_learned: bool = True
+    """Whether the last ones were learned. If not, the trial reached its limit before, and later steps may be faster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +179,13 @@ class Advice:
         if self.trial is not None and self.trial.budget_bytes == used.budget_bytes:
             if self.trial.slowdown is None:
                 about += f" But {self.trial.num_steps} steps were tried, and did not fit: take more."
-            else:
+            elif self.trial.is_learned:
                 about += f" {self.trial.num_steps} steps were tried: {slower(self.trial.slowdown)}."
+            else:
+                about += (
+                    f" {self.trial.num_steps} steps were tried, and it still learns them: "
+                    f"{slower(self.trial.slowdown)} so far."
+                )
         return about
 
     def _about_asked(self) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from remint import _core
 from remint.results.advice import Choice
 from remint.results.run import Run
 from remint.simulator.simulate import simulate
@@ -24,8 +24,12 @@ MAX_GREEDY_SLOWDOWN = 30.0
 MAX_SLOWDOWN = 10.0
 # A real arena can be a little worse off than a simulated one: addresses, the first step, the data of the next batch.
 MARGIN = 0.02
-# How much the time to the next use counts. A budget that learns a step tries them all, too.
-TIME_EXPONENTS = (1.0, 0.5, 2.0, 0.25)
+# A step without a guide stays greedy. What that recomputes differs from step to step, the more so the more it is.
+MAX_UNGUIDED_SLOWDOWN = 2.0
+# As the runtime learns a step (csrc/torch/session/learner.cpp): parts of the budget, in 1/1024, that are left unused
+# when blocks do not find places.
+SHRINKS = (0, 10, 20, 40, 60, 100)
+ALIGNMENT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,22 +79,35 @@ def choice(steps: MeasuredSteps, budget_bytes: int) -> Choice:
     inside = int((budget_bytes - steps.beside_bytes) * (1 - MARGIN))
     if inside <= 0:
         return Choice(budget_bytes=budget_bytes, greedy=None, learned=None)
-    greedy = _run(steps, inside, "coop", MAX_GREEDY_SLOWDOWN)
+    greedy = _greedy(steps, inside)
     # A step is learned from a greedy one. What takes longer than the guard allows does not get that far.
     if greedy.status != "ok":
         return Choice(budget_bytes=budget_bytes, greedy=None, learned=None)
-    learned = _more_seconds(steps, greedy)
-    if greedy.num_rematerializations:
-        for exponent in TIME_EXPONENTS:
-            run = _run(steps, inside, "clairvoyant", MAX_SLOWDOWN, exponent)
-            # A budget follows a learned step only if that recomputes less.
-            if run.status == "ok" and run.rematerialized_seconds < greedy.rematerialized_seconds:
-                learned = min(learned, _more_seconds(steps, run))
-    return Choice(
-        budget_bytes=budget_bytes,
-        greedy=_slowdown(steps, _more_seconds(steps, greedy)),
-        learned=_slowdown(steps, learned),
-    )
+    first = _slowdown(steps, _more_seconds(steps, greedy))
+    guided = _guided_seconds(steps, inside) if greedy.num_rematerializations else None
+    # A budget follows a learned step only if that recomputes less.
+    if guided is not None and guided[0] < greedy.rematerialized_seconds:
+        then: float | None = _slowdown(steps, guided[1])
+    else:
+        then = first if first <= MAX_UNGUIDED_SLOWDOWN else None
+    return Choice(budget_bytes=budget_bytes, greedy=first, learned=then)
+
+
+def _guided_seconds(steps: MeasuredSteps, budget: int) -> tuple[float, float] | None:
+    """Return the seconds that learned steps recompute, and with what surrounds that; None if no way is found.
+
+    All blocks need addresses. Close to the smallest budget there may be none, although the bytes fit.
+    """
+    for shrink in SHRINKS:
+        limit = budget - budget // 1024 * shrink
+        found = _core.simulate_step(steps.trace, budget=limit, alignment=ALIGNMENT, arena_bytes=budget)
+        if found is None:
+            return None
+        if found["followed"] is not None and not found["followed"]["departed"]:
+            seconds = found["rematerialized_ns"] * 1e-9
+            # Each was evicted before, which takes about as long as to note an op. A replay takes twice that.
+            return seconds, seconds + 3 * found["num_rematerializations"] * steps.bookkeeping_seconds
+    return None
 
 
 def least_choice(steps: MeasuredSteps, peak_bytes: int) -> Choice | None:
@@ -108,26 +125,19 @@ def least_choice(steps: MeasuredSteps, peak_bytes: int) -> Choice | None:
     return best
 
 
-def _run(steps: MeasuredSteps, budget: int, policy: str, max_slowdown: float, exponent: float = 1.0) -> Run:
-    options: dict[str, Any] = {}
-    if policy == "clairvoyant":
-        # As the runtime plans a step (csrc/learning/step_plan.cpp).
-        options = {"deallocation": "lazy", "placed": False, "partition": False, "moving": False}
-        options["time_exponent"] = exponent
+def _greedy(steps: MeasuredSteps, budget: int) -> Run:
     return simulate(
         steps.trace,
         budget=budget,
-        policy=policy,
+        policy="coop",
         memory="arena",
-        max_slowdown=max_slowdown,
+        max_slowdown=MAX_GREEDY_SLOWDOWN,
         timeline=False,
-        **options,
     )
 
 
 def _more_seconds(steps: MeasuredSteps, run: Run) -> float:
-    evicting = run.search_seconds if run.policy == "coop" else run.num_evictions * steps.bookkeeping_seconds
-    return run.rematerialized_seconds + evicting + 2 * run.num_rematerializations * steps.bookkeeping_seconds
+    return run.rematerialized_seconds + run.search_seconds + 2 * run.num_rematerializations * steps.bookkeeping_seconds
 
 
 def _slowdown(steps: MeasuredSteps, more_seconds: float) -> float:
