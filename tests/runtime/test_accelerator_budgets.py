@@ -228,6 +228,14 @@ def test_an_unknown_device_is_an_error():
         pass
 
 
+def test_a_soft_wall_is_an_error():
+    device = load()
+    with pytest.raises(ValueError, match='wall="soft" is for CUDA'):
+        remint.budget("1MiB", device=device, wall="soft").__enter__()
+    with remint.budget("1MiB", device=device):
+        assert (torch.ones(1000, device=device) + 1).sum().item() == 2000
+
+
 def test_a_budget_gives_its_memory_back():
     device = load(100)
     torch.accelerator.synchronize()
