@@ -353,7 +353,8 @@ FAKE(cudaGraphInstantiate, cudaGraphExec_t* executable, cudaGraph_t graph, unsig
   *executable = reinterpret_cast<cudaGraphExec_t>(graph);
   return cudaSuccess;
 }
-FAKE(cudaGraphInstantiateWithFlags, cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+FAKE(cudaGraphInstantiateWithFlags, cudaGraphExec_t* executable, cudaGraph_t graph,
+     unsigned long long flags) {
   return cudaGraphInstantiate(executable, graph, flags);
 }
 FAKE(cudaGraphGetNodes, cudaGraph_t graph, cudaGraphNode_t*, std::size_t* number) {

@@ -86,7 +86,7 @@ def test_small_figures_are_not_rounded_away() -> None:
 
 
 def test_soft_walls_are_for_cuda() -> None:
-    with pytest.raises(ValueError, match='wall="soft" is for CUDA.*of cpu has no way'):
+    with pytest.raises(ValueError, match=r'wall="soft" is for CUDA.*of cpu has no way'):
         remint.budget("1MiB", device="cpu", wall="soft").__enter__()
     with pytest.raises(ValueError, match='wall is "hard" or "soft"'):
         remint.budget("1MiB", wall="firm")  # type: ignore[arg-type]
