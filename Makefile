@@ -11,7 +11,7 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench docs asan tsan cuda-check clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check clean
 
 setup: $(VENV)/installed build
 
@@ -119,6 +119,10 @@ tsan: $(VENV)/installed
 	$(ON_TSAN) -c "import torch; $(call IS_SANITIZED,tsan)"
 	$(ON_TSAN) $(SANITIZED_PYTEST) -m "threads and not slow" tests
 
+# Removes each rule that orders streams, one at a time: some test must fail. Builds the runtime once.
+mutations: setup
+	$(BIN)/python tests/mutations/ordering_rules.py --output benchmarks/results/ordering_rules.$(shell date +%Y-%m-%d).md
+
 # The CUDA backend, compiled against the CUDA build of torch and tested on a CUDA runtime without a GPU. The torch is in
 # an environment of its own, of 4.7 GB. The log says what ran.
 CUDA_VENV := .venv-cuda
@@ -128,12 +132,12 @@ $(CUDA_VENV)/installed:
 	$(CUDA_VENV)/bin/pip install --quiet "torch===2.13.0" "nvidia-cuda-crt==13.0.*" numpy pybind11 pytest hypothesis rich
 	touch $@
 
-cuda-check: $(VENV)/installed $(CUDA_VENV)/installed
+cuda-check: setup $(CUDA_VENV)/installed
 	$(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(CUDA_VENV)/bin/python)" \
 	  --log-level=WARNING -S . -B build/cuda -DREMINT_TEST_DEVICE=OFF -DREMINT_OUTPUT="$(CURDIR)/build/cuda/package/remint"
-	$(BIN)/ninja -C build/cuda --quiet
+	$(BIN)/ninja -C build/cuda --quiet _torch
 	find build/cuda/package/remint -type l -delete
-	find "$(CURDIR)/src/remint" -mindepth 1 -maxdepth 1 ! -name "*.so" ! -name __pycache__ \
+	find "$(CURDIR)/src/remint" -mindepth 1 -maxdepth 1 ! -name "_torch.*.so" ! -name __pycache__ \
 	  -exec ln -s -t build/cuda/package/remint {} +
 	$(CUDA_VENV)/bin/python tests/cuda/build_fake.py build/cuda/libfake_cuda.so
 	for delay in 0 200; do \

@@ -39,6 +39,10 @@ class Allocation {
   // kernel of the innermost op does not run now, so its inputs can be moved as well. False if there is
   // nothing left to do; since nothing is made in between, trying again ends.
   bool free_up(Bytes nbytes);
+  // Evicts at least `nbytes`, wherever they are. False if there is nothing to evict.
+  bool evict_bytes(Bytes nbytes) {
+    return evict_until_free(state_.memory->budget() - state_.memory->used() + nbytes);
+  }
 
   // What follows is up to the policy again. Values that the program released are evicted.
   void stop_following();

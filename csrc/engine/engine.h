@@ -103,6 +103,8 @@ class Engine {
   // Drops the bytes of `value`, or of everything that can be recomputed; false if they cannot be dropped.
   bool evict_value(ValueId value) { return lifetimes_.evict_value(value); }
   void evict_all() { lifetimes_.evict_all(); }
+  // Drops at least so many bytes, by the policy's choice; false if there is nothing to drop.
+  bool evict_bytes(Bytes nbytes) { return allocation_.evict_bytes(nbytes); }
 
   // ── What there is ──
 

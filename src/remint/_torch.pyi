@@ -72,6 +72,7 @@ class Session:
         device: str,
         chaos: bool,
         spill: bool,
+        soft: bool,
         timeline: bool,
         events: bool,
         blocks: bool,

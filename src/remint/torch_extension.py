@@ -35,6 +35,7 @@ _PLAIN_SESSION: dict[str, Any] = {
     **EngineOptions(policy="lru").keywords(),
     "chaos": False,
     "spill": False,
+    "soft": False,
     "timeline": False,
     "events": False,
     "blocks": False,

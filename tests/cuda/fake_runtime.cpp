@@ -20,6 +20,8 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #undef cudaGetDeviceProperties
 #undef cudaEventElapsedTime
@@ -52,10 +54,26 @@ void count(std::uint64_t& counter) {
 class Stream {
  public:
   Stream() {
+    {
+      const std::lock_guard<std::mutex> lock(all_mutex());
+      all().push_back(this);
+    }
     std::thread([this] { work(); }).detach();
+  }
+  static void wait_for_all() {
+    std::vector<Stream*> streams;
+    {
+      const std::lock_guard<std::mutex> lock(all_mutex());
+      streams = all();
+    }
+    for (Stream* stream : streams) stream->wait();
   }
   void push(std::function<void()> task) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (captured_ != nullptr) {
+      captured_->push_back(std::move(task));
+      return;
+    }
     tasks_.push_back(std::move(task));
     ++given_;
     changed_.notify_all();
@@ -65,12 +83,35 @@ class Stream {
     const std::uint64_t until = given_;
     changed_.wait(lock, [&] { return done_ >= until; });
   }
+  // What it is given from here on becomes a graph, and does not happen now.
+  void begin_capture() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    captured_ = new std::vector<std::function<void()>>();
+  }
+  std::vector<std::function<void()>>* end_capture() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(captured_, nullptr);
+  }
+  bool capturing() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return captured_ != nullptr;
+  }
   bool idle() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return done_ == given_;
   }
 
  private:
+  // Streams are never destroyed.
+  static std::vector<Stream*>& all() {
+    static auto* streams = new std::vector<Stream*>();
+    return *streams;
+  }
+  static std::mutex& all_mutex() {
+    static auto* mutex = new std::mutex();
+    return *mutex;
+  }
+
   void work() {
     static const char* delay = std::getenv("FAKE_CUDA_DELAY_US");
     std::mt19937 random(static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(this)));
@@ -94,6 +135,7 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  std::vector<std::function<void()>>* captured_ = nullptr;
   std::uint64_t given_ = 0;
   std::uint64_t done_ = 0;
 };
@@ -202,6 +244,8 @@ FAKE(cudaMalloc, void** address, std::size_t nbytes) {
   return cudaSuccess;
 }
 FAKE(cudaFree, void* address) {
+  // The real one waits for the device, too.
+  Stream::wait_for_all();
   const std::lock_guard<std::mutex> lock(memory_mutex);
   const auto found = on_devices.find(static_cast<char*>(address));
   if (found == on_devices.end()) return cudaSuccess;
@@ -287,13 +331,40 @@ FAKE(cudaDeviceSynchronize) {
   stream_of(nullptr).wait();
   return cudaSuccess;
 }
-FAKE(cudaStreamIsCapturing, cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+FAKE(cudaStreamIsCapturing, cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream_of(stream).capturing() ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
-FAKE(cudaStreamGetCaptureInfo, cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*,
+FAKE(cudaStreamGetCaptureInfo, cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
      cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
-  *status = cudaStreamCaptureStatusNone;
+  if (id != nullptr) *id = 1;
+  return cudaStreamIsCapturing(stream, status);
+}
+FAKE(cudaStreamBeginCapture, cudaStream_t stream, cudaStreamCaptureMode) {
+  stream_of(stream).begin_capture();
+  return cudaSuccess;
+}
+FAKE(cudaStreamEndCapture, cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = reinterpret_cast<cudaGraph_t>(stream_of(stream).end_capture());
+  return cudaSuccess;
+}
+// A graph and what can be launched of it are the same list of work. It is never freed.
+FAKE(cudaGraphInstantiate, cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = reinterpret_cast<cudaGraphExec_t>(graph);
+  return cudaSuccess;
+}
+FAKE(cudaGraphInstantiateWithFlags, cudaGraphExec_t* executable, cudaGraph_t graph,
+     unsigned long long flags) {
+  return cudaGraphInstantiate(executable, graph, flags);
+}
+FAKE(cudaGraphGetNodes, cudaGraph_t graph, cudaGraphNode_t*, std::size_t* number) {
+  *number = reinterpret_cast<std::vector<std::function<void()>>*>(graph)->size();
+  return cudaSuccess;
+}
+FAKE(cudaGraphLaunch, cudaGraphExec_t graph, cudaStream_t stream) {
+  for (const auto& task : *reinterpret_cast<std::vector<std::function<void()>>*>(graph)) {
+    stream_of(stream).push(task);
+  }
   return cudaSuccess;
 }
 FAKE(cudaStreamGetPriority, cudaStream_t, int* priority) {

@@ -42,25 +42,30 @@ def peak(name: str, optimizer: str = "adam") -> int:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("percent", [70, 50])
 @pytest.mark.parametrize("name", ALL)
-def test_learned_steps(name, percent, optimizer, record_property):
+def test_learned_steps(name, percent, optimizer, request, record_property):
     """Six steps: what the first ones show, the later ones know."""
     budget = peak(name, optimizer) * percent // 100
-    device = load(100, seed=percent)
-    found = train(case(name), optimizer=optimizer, steps=6, device=device, budget=budget)
-    assert_same_bits(plain(name, optimizer, steps=6), found)
-    assert found.run.peak_bytes <= budget
-    learning = found.run.learning
-    record_property(f"learned steps of {name}", learning.learned.num_steps)
-    # Random trees share no step.
-    assert learning.num_known_steps > 0 or name == "tree_lstm"
+    # Each of two budgets and two optimizers with one of the delays, and with both if everything is asked for.
+    one = DELAYS[(percent == 70) == (optimizer == "adam")]
+    for delay_us in DELAYS if request.config.getoption("everything") else [one]:
+        device = load(delay_us, seed=percent)
+        found = train(case(name), optimizer=optimizer, steps=6, device=device, budget=budget)
+        assert_same_bits(plain(name, optimizer, steps=6), found)
+        assert found.run.peak_bytes <= budget
+        learning = found.run.learning
+        record_property(f"learned steps of {name}", learning.learned.num_steps)
+        # Random trees share no step.
+        assert learning.num_known_steps > 0 or name == "tree_lstm"
 
 
 @pytest.mark.parametrize("delay_us", DELAYS)
 @pytest.mark.parametrize(("optimizer", "percent"), [("adam", 70), ("adam", 50), ("sgd", 70), ("sgd", 50)])
 @pytest.mark.parametrize("name", ALL)
 def test_models(name, optimizer, percent, delay_us):
+    """With `coop` alone."""
     budget = peak(name, optimizer) * percent // 100
-    found = train(case(name), optimizer=optimizer, device=load(delay_us, seed=percent), budget=budget)
+    device = load(delay_us, seed=percent)
+    found = train(case(name), optimizer=optimizer, device=device, budget=budget, policy="coop", learn=False)
     assert_same_bits(plain(name, optimizer), found)
     assert found.run.peak_bytes <= budget
     assert found.run.num_rematerializations > 0
@@ -226,6 +231,14 @@ def test_each_device_has_its_own_budget():
 def test_an_unknown_device_is_an_error():
     with pytest.raises(ValueError, match="no budgets for the device meta"), remint.budget("1MiB", device="meta"):
         pass
+
+
+def test_a_soft_wall_is_an_error():
+    device = load()
+    with pytest.raises(ValueError, match='wall="soft" is for CUDA'):
+        remint.budget("1MiB", device=device, wall="soft").__enter__()
+    with remint.budget("1MiB", device=device):
+        assert (torch.ones(1000, device=device) + 1).sum().item() == 2000
 
 
 def test_a_budget_gives_its_memory_back():

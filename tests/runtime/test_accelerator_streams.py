@@ -132,6 +132,29 @@ def test_recorded_streams_are_waited_for(device):
         assert_right(more[0], BASE + 5)
 
 
+def test_streams_of_several_tensors_whose_memory_becomes_one(device):
+    """One tensor gets the memory of two that the side stream reads by address."""
+    warm_up(device)
+    main, side = streams(device)
+    a = numbers(device)
+    outs = [torch.zeros(SIZE, device=device) for _ in range(2)]
+    with remint.budget(f"{KIB * 2}KiB", device=device, learn=False):
+        pair = [a * 2, a * 3]
+        side.wait_stream(main)
+        with side:
+            late()
+            for out, x in zip(outs, pair, strict=True):
+                accelerator.copy_bytes(out.data_ptr(), x.data_ptr(), x.nbytes)
+        for x in pair:
+            x.record_stream(side)
+        del x, pair
+        wide = torch.cat([a, a])
+        main.wait_stream(side)
+        assert_right(outs[0], BASE * 2)
+        assert_right(outs[1], BASE * 3)
+        assert_right(wide, torch.cat([BASE, BASE]))
+
+
 def test_a_reader_outside_of_the_budget(device):
     """A thread that is in no budget reads x on a stream of its own."""
     warm_up(device)
@@ -350,6 +373,26 @@ def test_moved_tensors_are_there_for_other_streams(device):
         assert_right(total, (BASE + i).sum())
 
 
+def test_spilled_tensors_are_copied_when_they_have_come(device):
+    """Made on the side stream, late, and moved to ordinary memory on main, which knows of no order."""
+    warm_up(device)
+    main, side = streams(device)
+    a = numbers(device)
+    with remint.budget(f"{KIB * 2}KiB", device=device, learn=False, overflow="spill") as run:
+        kept = (BASE + 1).to(device)
+        side.wait_stream(main)
+        with side:
+            late()
+            kept.mul_(2.0)
+        with pytest.warns(UserWarning, match="ordinary memory"):
+            wide = torch.cat([a, a])
+        # What follows must not wait for the side stream: that would hide a copy that came too early.
+        assert run.spilled_bytes > 0
+        torch.accelerator.synchronize()
+        assert_right(kept, (BASE + 1) * 2)
+        assert_right(wide, torch.cat([BASE, BASE]))
+
+
 # ── The end of a budget ──
 
 
@@ -394,6 +437,24 @@ def test_the_arena_is_freed_when_all_streams_have_used_it(device):
         x.record_stream(side)
         del x
     assert_right(total, (BASE * 2).sum())
+
+
+def test_the_arena_of_survivors_is_freed_when_recorded_streams_have_used_it(device):
+    """Somebody has the address of x, so it survives in the arena. The side stream reads it after the budget."""
+    warm_up(device)
+    main, side = streams(device)
+    a = numbers(device)
+    out = torch.zeros(SIZE, device=device)
+    with remint.budget("1MiB", device=device, learn=False):
+        x = a * 2
+        address = x.data_ptr()
+    side.wait_stream(main)
+    with side:
+        late()
+        accelerator.copy_bytes(out.data_ptr(), address, x.nbytes)
+    x.record_stream(side)
+    del x
+    assert_right(out, BASE * 2)
 
 
 # ── Random programs ──

@@ -83,3 +83,14 @@ def test_small_figures_are_not_rounded_away() -> None:
     torch.ones(1)
     with remint.budget("8KiB"):
         torch.ones(2**11)
+
+
+def test_soft_walls_are_for_cuda() -> None:
+    with pytest.raises(ValueError, match=r'wall="soft" is for CUDA.*of cpu has no way'):
+        remint.budget("1MiB", device="cpu", wall="soft").__enter__()
+    with pytest.raises(ValueError, match='wall is "hard" or "soft"'):
+        remint.budget("1MiB", wall="firm")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='leave overflow="spill" out'):
+        remint.budget("1MiB", wall="soft", overflow="spill")
+    with remint.budget("1MiB", device="cpu"):
+        torch.ones(1000) + 1

@@ -15,24 +15,21 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import remint
+from remint.runtime.operator_samples import all_same, copied, is_dense, operators, outcome, samples_of
 
 pytest.importorskip("expecttest")
-invocations = pytest.importorskip("torch.testing._internal.common_methods_invocations")
 modules = pytest.importorskip("torch.testing._internal.common_modules")
 optimizers = pytest.importorskip("torch.testing._internal.common_optimizers")
 user_ops = pytest.importorskip("torch.testing._internal.custom_op_db")
 
 PARTS = 8
 WHERE = ["outside", "inside"]
-UNINITIALIZED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
-# The one with missing columns returns residuals that LAPACK leaves undefined.
-UNDEFINED = {"linalg.lstsq"}
 # They compile CUDA code.
 GPU_ONLY = {
     "jiterator_unary", "jiterator_binary", "jiterator_4inputs_with_extra_args", "jiterator_binary_return_by_ref",
     "jiterator_2inputs_2outputs",
 }  # fmt: skip
-OPS = [op for op in invocations.op_db if op.name not in UNINITIALIZED | UNDEFINED | GPU_ONLY]
+OPS = [op for op in operators(dtype=None) if op.name not in GPU_ONLY]
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64, torch.float64, torch.bfloat16)
 
 
@@ -62,42 +59,10 @@ def leaves_of(tree):
     return [t for t in tree_leaves(tree) if isinstance(t, torch.Tensor)]
 
 
-def copied(tree):
-    """Copy the dense tensors; they are leaves again."""
-
-    def one(leaf):
-        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.is_nested:
-            return leaf
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
-
-    return tree_map(one, tree)
-
-
 def computed(tree):
     """Compute copies of the dense tensors: they have a recipe, and are no leaves, which would be pinned as weights."""
 
-    def one(leaf):
-        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.is_nested:
-            return leaf
-        return leaf.clone()
-
-    return tree_map(one, tree)
-
-
-def same(a, b):
-    if not isinstance(a, torch.Tensor):
-        return type(a) is type(b)
-    if a.layout != torch.strided:
-        a, b = a.to_dense(), b.to_dense()
-    if a.is_complex():
-        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
-    if torch.equal(a, b):
-        return True
-    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
-
-
-def all_same(expected, found):
-    return len(expected) == len(found) and all(map(same, expected, found))
+    return tree_map(lambda leaf: leaf.clone() if is_dense(leaf) else leaf, tree)
 
 
 def compare(count, name, program, inputs, where):
@@ -131,29 +96,13 @@ def compare(count, name, program, inputs, where):
         count.skipped[f"{name.split()[0]} gives other numbers each time"] += 1
 
 
-def outputs_and_gradients(op):
-    def program(inputs):
-        torch.manual_seed(0)
-        first, args, kwargs = inputs
-        outputs = tree_leaves(op(first, *args, **kwargs))
-        made = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad and t.layout == torch.strided]
-        leaves = [t for t in leaves_of(inputs) if t.requires_grad]
-        if made and leaves:
-            outputs += torch.autograd.grad(made, leaves, [torch.ones_like(t) for t in made], allow_unused=True)
-        return outputs
-
-    return program
-
-
 def run_operators(count, ops, dtypes, most, where):
     for op, dtype in itertools.product(ops, dtypes):
         if dtype not in op.supported_dtypes("cpu"):
             continue
-        grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
-        samples = op.sample_inputs("cpu", dtype, requires_grad=grad)
         name = f"{op.name} {op.variant_test_name}"
-        for sample in itertools.islice(samples, most):
-            compare(count, name, outputs_and_gradients(op), (sample.input, sample.args, sample.kwargs), where)
+        for tree in samples_of(op, most, dtype):
+            compare(count, name, lambda inputs: outcome(op, *inputs), tree, where)
 
 
 @pytest.fixture(autouse=True)

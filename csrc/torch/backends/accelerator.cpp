@@ -12,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "torch/backends/device_memory.h"
 #include "torch/dispatch/threads.h"
@@ -87,21 +88,33 @@ class AcceleratorBackend final : public Backend {
   }
 
   void install_allocator(const AllocatorHook& hook) override {
-    if (ordinary != nullptr) return;
-    at::globalContext().lazyInitDevice(device().type());
-    taken_over = device_memory(device().type());
-    ordinary = taken_over->install(hook);
+    take_over();
+    static bool installed = false;
+    if (!std::exchange(installed, true)) taken_over->install(hook);
+  }
+  bool has_soft_wall() const override { return device_memory(device().type())->on_shortage != nullptr; }
+  void install_soft_wall(bool (*free_memory)(c10::Device)) override {
+    take_over();
+    static bool installed = false;
+    if (!std::exchange(installed, true)) taken_over->on_shortage(free_memory);
   }
   c10::Allocator* ordinary_allocator() const override { return &on_device_; }
   Bytes alignment() const override { return 512; }
   std::unique_ptr<ArenaMemory> reserve(Bytes nbytes) override {
-    return std::make_unique<DeviceArenaMemory>(on_device_.allocate(static_cast<std::size_t>(nbytes)), nbytes);
+    c10::DataPtr memory;
+    if (nbytes > 0) memory = on_device_.allocate(static_cast<std::size_t>(nbytes));
+    return std::make_unique<DeviceArenaMemory>(std::move(memory), nbytes);
   }
   bool gives_pages_back() const override { return false; }
   Bytes ordinary_bytes() const override {
     constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     return ordinary->getDeviceStats(device().index()).allocated_bytes[kAll].current;
   }
+  Bytes shortage() const override {
+    const auto [free, total] = ordinary->getMemoryInfo(device().index());
+    return free < total / 16 ? static_cast<Bytes>(total / 16) : 0;
+  }
+  void empty_cache() const override { ordinary->emptyCache({0, 0}); }
   bool is_capturing() const override { return taken_over->is_capturing(device().index()); }
 
   void copy(void* to, const void* from, std::size_t nbytes) override {
@@ -164,10 +177,20 @@ class AcceleratorBackend final : public Backend {
     return std::make_unique<KernelTimer>(device());
   }
   void keep_for_stream(const c10::DataPtr& memory) const override {
-    ordinary->recordStream(memory, c10::impl::VirtualGuardImpl(device().type()).getStream(device()));
+    keep_for_stream(memory, c10::impl::VirtualGuardImpl(device().type()).getStream(device()));
+  }
+  void keep_for_stream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
+    ordinary->recordStream(memory, stream);
   }
 
  private:
+  void take_over() const {
+    if (ordinary != nullptr) return;
+    at::globalContext().lazyInitDevice(device().type());
+    taken_over = device_memory(device().type());
+    ordinary = taken_over->ordinary();
+  }
+
   // A copy of the runtime is no op of the program.
   struct Unseen {
     c10::impl::ExcludeDispatchKeyGuard interposed{kKey};

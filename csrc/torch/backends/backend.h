@@ -76,6 +76,10 @@ class Backend {
   virtual void install_allocator(const AllocatorHook& hook) = 0;
   // The device's own allocator.
   virtual c10::Allocator* ordinary_allocator() const = 0;
+  // For budgets with a soft wall: the device's own allocator stays in its place. When it finds no free memory
+  // of its own, it calls `free_memory`, which says whether it freed some.
+  virtual bool has_soft_wall() const { return false; }
+  virtual void install_soft_wall(bool (*)(c10::Device device) /*free_memory*/) {}
   virtual Bytes alignment() const = 0;
   virtual std::unique_ptr<ArenaMemory> reserve(Bytes nbytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t nbytes) = 0;
@@ -93,6 +97,10 @@ class Backend {
 
   // Memory that the device's own allocator has given out now, arenas included; 0 if nobody counts it.
   virtual Bytes ordinary_bytes() const { return 0; }
+  // Whether the device has so little free memory that the next request may fail; then how much to free.
+  virtual Bytes shortage() const { return 0; }
+  // Gives what the device's own allocator has and nobody uses back to the device.
+  virtual void empty_cache() const {}
   // Whether what is called now becomes part of a graph that runs later, again and again.
   virtual bool is_capturing() const { return false; }
   // Whether memory that an arena discards can be used by others while the arena is there.
@@ -100,8 +108,9 @@ class Backend {
   // For devices whose kernels run after their calls have returned. Null on others.
   virtual std::unique_ptr<StreamOrder> new_stream_order() const { return nullptr; }
   virtual std::unique_ptr<KernelTimer> new_kernel_timer() const { return nullptr; }
-  // Work of the current stream uses memory of the ordinary allocator.
+  // Work of the current stream, or of `stream`, uses memory of the ordinary allocator.
   virtual void keep_for_stream(const c10::DataPtr& /*memory*/) const {}
+  virtual void keep_for_stream(const c10::DataPtr& /*memory*/, const c10::Stream& /*stream*/) const {}
 
   // Whether `tensor` can be taken apart and put together again: dense, strided, on this device.
   bool is_plain(const at::Tensor& tensor) const {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <new>
 
-#include "torch/backends/backend.h"
+#include "torch/backends/budget_allocator.h"
 
 namespace remint {
 namespace {
@@ -60,24 +60,10 @@ class CpuArenaMemory final : public ArenaMemory {
 };
 
 const c10::Device kDevice(c10::DeviceType::CPU);
-c10::Allocator* ordinary = nullptr;
-AllocatorHook hook;
-
-void free_any(void* address) {
-  if (address != nullptr && !hook.free(address)) ordinary->raw_deleter()(address);
+c10::Device the_cpu() {
+  return kDevice;
 }
-
-class BudgetAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(std::size_t nbytes) override {
-    if (std::optional<c10::DataPtr> memory = hook.allocate(kDevice, nbytes)) return *std::move(memory);
-    return ordinary->allocate(nbytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
-  void copy_data(void* to, const void* from, std::size_t nbytes) const override {
-    default_copy_data(to, from, nbytes);
-  }
-};
+using CpuAllocator = BudgetAllocator<c10::Allocator, &the_cpu>;
 
 class CpuBackend final : public Backend {
  public:
@@ -95,12 +81,13 @@ class CpuBackend final : public Backend {
   }
 
   void install_allocator(const AllocatorHook& of_budgets) override {
-    if (ordinary != nullptr) return;
-    ordinary = c10::GetAllocator(c10::DeviceType::CPU);
-    hook = of_budgets;
-    c10::SetAllocator(c10::DeviceType::CPU, new BudgetAllocator(), /*priority=*/1);
+    if (CpuAllocator::ordinary != nullptr) return;
+    CpuAllocator::ordinary = c10::GetAllocator(c10::DeviceType::CPU);
+    CpuAllocator::hook = of_budgets;
+    c10::SetAllocator(c10::DeviceType::CPU, new CpuAllocator(), /*priority=*/1);
   }
   c10::Allocator* ordinary_allocator() const override {
+    c10::Allocator* ordinary = CpuAllocator::ordinary;
     return ordinary != nullptr ? ordinary : c10::GetAllocator(c10::DeviceType::CPU);
   }
   Bytes alignment() const override { return 64; }

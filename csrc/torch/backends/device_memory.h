@@ -10,10 +10,15 @@ namespace remint {
 
 struct DeviceMemory {
   c10::DeviceType type;
-  // Puts the hook before the device's own allocator, which it returns.
-  c10::DeviceAllocator* (*install)(const AllocatorHook& hook);
+  // The device's own allocator.
+  c10::DeviceAllocator* (*ordinary)();
+  // Puts the hook before it.
+  void (*install)(const AllocatorHook& hook);
   // Whether what is called now becomes part of a graph that runs later, again and again.
   bool (*is_capturing)(c10::DeviceIndex device);
+  // Has the device's own allocator call `free_memory` when it finds no free memory of its own. Null if it has
+  // no such call: then there is no soft wall.
+  void (*on_shortage)(bool (*free_memory)(c10::Device device));
 };
 
 // Each type adds itself when the module is loaded. A type whose file was left out of the build is not known.

@@ -132,6 +132,22 @@ void StreamOrder::record_stream(const void* address, std::size_t nbytes, const c
   }
 }
 
+std::vector<c10::Stream> StreamOrder::forget(const void* address, std::size_t nbytes) {
+  std::vector<c10::Stream> used;
+  if (!several() || nbytes == 0) return used;
+  const Span& gone = span(address, nbytes);
+  for (std::uint32_t i = 0; i < streams_.size(); ++i) {
+    auto by = [&](const Use& use) { return use.stream == i; };
+    if (std::any_of(gone.writes.begin(), gone.writes.end(), by) ||
+        std::any_of(gone.reads.begin(), gone.reads.end(), by) ||
+        std::find(gone.recorded.begin(), gone.recorded.end(), i) != gone.recorded.end()) {
+      used.push_back(streams_[i].stream);
+    }
+  }
+  spans_.erase(static_cast<const char*>(address));
+  return used;
+}
+
 void StreamOrder::publish() {
   if (!several()) return;
   const std::uint32_t from = last_;

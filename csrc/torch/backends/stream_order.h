@@ -32,6 +32,8 @@ class StreamOrder {
   void before_move(const void* to, const void* from, std::size_t nbytes);
   // The program says that `stream` uses this memory, where no op shows it.
   void record_stream(const void* address, std::size_t nbytes, const c10::Stream& stream);
+  // This memory is no longer the budget's. Returns the streams that used it.
+  std::vector<c10::Stream> forget(const void* address, std::size_t nbytes);
   // All streams wait for what the current one has been told to do so far.
   void publish();
 

@@ -30,8 +30,8 @@ py::array_t<T> array_of(const std::vector<T>& column) {
 
 class PySession {
  public:
-  PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool timeline, bool events,
-            bool blocks, bool record, bool source_lines, bool learn, bool several, bool sleep,
+  PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool soft, bool timeline,
+            bool events, bool blocks, bool record, bool source_lines, bool learn, bool several, bool sleep,
             double max_slowdown, std::vector<std::string> planner, const PySession* partner,
             const py::kwargs& engine) {
     SessionOptions options;
@@ -39,6 +39,7 @@ class PySession {
     options.engine = engine_options(engine);
     options.chaos = chaos;
     options.spill = spill;
+    options.soft = soft;
     options.timeline = timeline;
     options.events = events;
     options.blocks = blocks;
@@ -233,9 +234,9 @@ class PySession {
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
       .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, bool, bool,
-                    double, std::vector<std::string>, const PySession*, const py::kwargs&>(),
+                    bool, double, std::vector<std::string>, const PySession*, const py::kwargs&>(),
            py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
-           py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
+           py::arg("soft"), py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
            py::arg("source_lines"), py::arg("learn"), py::arg("several"), py::arg("sleep"),
            py::arg("max_slowdown"), py::arg("planner"), py::arg("partner"))
       .def("enter", &PySession::enter, py::arg("partners") = std::vector<const PySession*>())

@@ -214,8 +214,13 @@ class Silence final : public c10::WarningHandler {
 
 std::optional<c10::DataPtr> allocate_in_budget(c10::Device device, std::size_t nbytes) {
   Session* session = current_session(device);
-  if (session == nullptr) return std::nullopt;
+  if (session == nullptr || session->options().soft) return std::nullopt;
   return session->allocate(nbytes);
+}
+
+bool free_memory_in_budget(c10::Device device) {
+  Session* session = current_session(device);
+  return session != nullptr && session->options().soft && session->free_memory();
 }
 
 bool record_stream_in_budget(void* address, const c10::Stream& stream) {
@@ -245,12 +250,16 @@ void interpose_new_operators(const Backend& backend) {
 
 }  // namespace
 
-void install(Backend& backend) {
+void install(Backend& backend, bool soft) {
   static std::mutex mutex;
   static bool first = true;
   const std::lock_guard<std::mutex> lock(mutex);
-  backend.install_allocator(
-      {&allocate_in_budget, &free_in_arena, &record_stream_in_budget, &Regions::contains});
+  if (soft) {
+    backend.install_soft_wall(&free_memory_in_budget);
+  } else {
+    backend.install_allocator(
+        {&allocate_in_budget, &free_in_arena, &record_stream_in_budget, &Regions::contains});
+  }
   if (std::exchange(first, false)) {
     handles().push_back(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>()));
     handles().push_back(c10::Dispatcher::singleton().registerFallback(

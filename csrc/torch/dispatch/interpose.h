@@ -5,7 +5,8 @@
 
 namespace remint {
 
-// Once per process; after that it only looks for operators that were registered since.
-void install(Backend& backend);
+// Once per process; after that it only looks for operators that were registered since. Soft: the device's own
+// allocator stays in its place.
+void install(Backend& backend, bool soft);
 
 }  // namespace remint

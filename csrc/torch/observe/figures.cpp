@@ -59,7 +59,9 @@ Figures figures_of(const SessionState& state) {
   for (const auto& [offset, raw] : state.owned->raw()) figures.pinned += raw.nbytes;
   figures.needed = std::max(state.engine->needed_bytes(), state.failed_need);
   figures.spilled = state.spilled;
-  figures.outside = std::max<Bytes>(0, state.backend.ordinary_bytes() - state.ordinary_before);
+  // With a soft wall what the budget manages is memory of the device's allocator, too.
+  const Bytes managed = state.options.soft ? figures.used : 0;
+  figures.outside = std::max<Bytes>(0, state.backend.ordinary_bytes() - state.ordinary_before - managed);
   return figures;
 }
 

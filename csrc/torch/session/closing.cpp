@@ -77,6 +77,13 @@ void end_ownership(SessionState& state) {
     if (owned == nullptr || !state.engine->defined(owned->value)) continue;
     const c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
     if (!storage || state.owned->find(storage.get()) != owned) continue;
+    if (state.options.soft) {
+      const StorageId id = state.engine->records().value(owned->value).storage;
+      const Bytes offset = state.arena->block(state.engine->records().storage(id).block).address;
+      state.owned->disown(owned, *storage, hand_back(state, offset, storage->nbytes()));
+      delete owned;
+      continue;
+    }
     if (!state.backend.gives_pages_back() && !state.storage_of(owned->value).fixed &&
         copy_out(state, owned, *storage)) {
       continue;

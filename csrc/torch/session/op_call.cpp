@@ -122,14 +122,10 @@ void OpCall::run(bool last_try) {
   const std::uint64_t num_searches = state_.engine->statistics().num_searches;
   if (timed) state_.timer->start();
   started_ = state_.backend.now();
-  if (op_->may_retry) {
-    (*call_)(stack_);
-  } else {
-    // The calls of a custom op are seen: it may read tensors that are not its arguments.
-    const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
-    const c10::impl::ForceDispatchKeyGuard seen(local.included_, local.excluded_.remove(kKey));
-    (*call_)(stack_);
-  }
+  if (state_.options.soft) [[unlikely]]
+    call_kernel_softly();
+  else
+    call_kernel();
   ended_ = state_.backend.now();
   if (timed) {
     // Memory that was freed up meanwhile may have been moved on the same stream.
@@ -137,6 +133,38 @@ void OpCall::run(bool last_try) {
     state_.timer->stop([estimate = estimate_](Nanoseconds cost) { CostEstimates::update(*estimate, cost); });
   }
   searching_ = state_.engine->statistics().searching - searching;
+}
+
+void OpCall::call_kernel() {
+  if (op_->may_retry) {
+    (*call_)(stack_);
+    return;
+  }
+  // The calls of a custom op are seen: it may read tensors that are not its arguments.
+  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard seen(local.included_, local.excluded_.remove(kKey));
+  (*call_)(stack_);
+}
+
+// The kernel takes its memory from the device's own allocator. If that has none left though it asked, all
+// that can be evicted is, and the kernel runs once more.
+void OpCall::call_kernel_softly() {
+  if (state_.order != nullptr && op_->name == "aten::record_stream") {
+    for (const Arguments::Touched& touched : arguments_.touched()) {
+      state_.order->record_stream(touched.storage->_mutable_data_ptr_no_checks().get(),
+                                  touched.storage->nbytes(), stack_->back().toStream());
+    }
+  }
+  const bool again = !op_->writes_any && op_->may_retry && arguments_.recordable() && prepare_retry();
+  try {
+    call_kernel();
+  } catch (const c10::OutOfMemoryError&) {
+    if (!again || !undo()) throw;
+    state_.engine->evict_all();
+    state_.backend.empty_cache();
+    call_kernel();
+  }
+  take_results(state_, *stack_, first_);
 }
 
 // Saves what the kernel may use up or change before it runs out of memory. False: it cannot be saved.

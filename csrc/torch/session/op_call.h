@@ -65,6 +65,8 @@ class OpCall final : private ProgramOp {
   Nanoseconds cost_of_call();
   Nanoseconds cost_on_stream();
   void order_arguments();
+  void call_kernel();
+  void call_kernel_softly();
   bool writes_value(const Arguments::Touched& touched) const;
 
   static constexpr std::uint64_t kNoRecipe = ~std::uint64_t{0};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "torch/backends/backend.h"
+#include "torch/session/native_blocks.h"
 
 namespace remint {
 
@@ -19,19 +20,40 @@ class Session;
 
 class Region {
  public:
-  Region(Backend& backend, Bytes nbytes) : memory_(backend.reserve(nbytes)) {}
+  // Soft: without memory of its own; each block is memory of the device's allocator.
+  Region(Backend& backend, Bytes nbytes, bool soft)
+      : memory_(backend.reserve(soft ? 0 : nbytes)),
+        native_(soft ? std::make_unique<NativeBlocks>() : nullptr) {}
 
-  void* at(Bytes offset) const { return memory_->base() + offset; }
+  // Null unless it is soft.
+  NativeBlocks* native() const { return native_.get(); }
+
+  void* at(Bytes offset) const {
+    if (native_ != nullptr) [[unlikely]]
+      return native_->at(offset);
+    return memory_->base() + offset;
+  }
   bool contains(const void* address) const {
+    if (native_ != nullptr) [[unlikely]]
+      return native_->contains(address);
     return address >= memory_->base() && address < memory_->base() + memory_->nbytes();
   }
-  Bytes offset(const void* address) const { return static_cast<const char*>(address) - memory_->base(); }
-  void discard(Bytes offset, Bytes nbytes) { memory_->discard(offset, nbytes); }
+  Bytes offset(const void* address) const {
+    if (native_ != nullptr) [[unlikely]]
+      return native_->offset(address);
+    return static_cast<const char*>(address) - memory_->base();
+  }
+  void discard(Bytes offset, Bytes nbytes) {
+    if (native_ != nullptr) [[unlikely]]
+      native_->take(offset);
+    memory_->discard(offset, nbytes);
+  }
   void release() { memory_->release(); }
   void used_by(const c10::Stream& stream) { memory_->used_by(stream); }
 
  private:
   const std::unique_ptr<ArenaMemory> memory_;
+  const std::unique_ptr<NativeBlocks> native_;
 };
 
 // All regions of the process, and the sessions that are open.

@@ -1,5 +1,6 @@
 #include "torch/session/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "simulator/trace_columns.h"
@@ -27,12 +28,13 @@ Session::Session(const SessionOptions& options, Backend& backend, const Session*
       call_(state_) {
   auto arena = std::make_unique<Arena>(options.budget, backend.alignment());
   state_.arena = arena.get();
-  state_.region = std::make_shared<Region>(backend, arena->budget());
+  state_.region = std::make_shared<Region>(backend, arena->budget(), options.soft);
   state_.ordinary_before = backend.ordinary_bytes();
   state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
   state_.engine->note_dropped(&state_.dropped);
   logs_.open(state_);
-  if (options.learn && !options.record && !options.chaos && !options.spill) {
+  // With a soft wall there are no addresses to plan, and scratch is not seen.
+  if (options.learn && !options.record && !options.chaos && !options.spill && !options.soft) {
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
     // With streams, or other devices, somebody has to see who uses what.
@@ -45,7 +47,11 @@ Session::Session(const SessionOptions& options, Backend& backend, const Session*
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend,
                                        const Session* partner) {
-  install(backend);
+  TORCH_CHECK_VALUE(
+      !options.soft || backend.has_soft_wall(), "remint: wall=\"soft\" is for CUDA. The allocator of ",
+      backend.device(),
+      " has no way to ask for memory when it runs out: leave wall= out, and the budget is an arena.");
+  install(backend, options.soft);
   std::shared_ptr<Session> session(new Session(options, backend, partner));
   session->state_.session = session;
   session->state_.self = session.get();
@@ -256,6 +262,19 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   return {address, address, &raw_deleter, device};
 }
 
+// The allocator has its lock, so this thread waits for no other. What it needs is not known.
+bool Session::free_memory() {
+  const Lock lock(*mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || closed_ || state_.backend.is_capturing()) return false;
+  // The engine can evict between ops, and while a kernel runs.
+  if (state_.busy && !state_.in_kernel && !state_.replaying) return false;
+  const Bytes taken = state_.backend.ordinary_bytes() - state_.ordinary_before;
+  const Bytes excess = std::max(taken - state_.options.budget, state_.backend.shortage());
+  if (excess <= 0) return false;
+  const Busy busy(state_.busy);
+  return state_.engine->evict_bytes(excess);
+}
+
 void Session::record_stream(void* address, const c10::Stream& stream) {
   const Lock lock(*mutex_);
   if (closed_ || state_.order == nullptr) {
@@ -292,8 +311,10 @@ void Session::free(void* address) {
   if (raw->running) {
     state_.engine->free(raw->block);
     if (!state_.replaying) state_.observer->gave_back(offset);
+    if (state_.options.soft) hand_back(state_, offset, static_cast<std::size_t>(raw->nbytes));
   } else {
     if (sleep_ != nullptr && sleep_->asleep() && sleep_->keep(offset, *raw)) return;
+    if (state_.options.soft) hand_back(state_, offset, static_cast<std::size_t>(raw->nbytes));
     state_.engine->free_raw(raw->block, raw->nbytes);
     state_.observer->released(raw->number);
   }

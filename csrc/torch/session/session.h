@@ -66,6 +66,8 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   // Memory for a thread inside the budget.
   c10::DataPtr allocate(std::size_t nbytes);
+  // The device's own allocator finds no free memory; with a soft wall only. True if some was freed.
+  bool free_memory();
   // Frees what `allocate` gave and nobody adopted.
   void free(void* address);
   // `stream` uses memory of the arena, where no op shows it.

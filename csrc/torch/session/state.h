@@ -31,6 +31,7 @@ struct SessionOptions {
   EngineOptions engine;
   bool chaos = false;         // evict everything after every op
   bool spill = false;         // take what does not fit from ordinary memory
+  bool soft = false;          // the device's own allocator stays, and asks for memory when it runs out
   bool timeline = false;      // keep the bytes in use after each op
   bool events = false;        // keep the decisions
   bool blocks = false;        // keep what becomes of every block

@@ -54,7 +54,7 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   TORCH_CHECK(!recipe.op->gone, "remint: ", recipe.op->name,
               " has to run again, but its library was removed. Keep the library, or pin its results with "
               "remint.pin.");
-  auto address = [&](BlockId block) { return state_.region->at(state_.arena->block(block).address); };
+  auto address = [&](BlockId block, std::size_t nbytes) { return address_in_block(state_, block, nbytes); };
   const std::size_t mark = state_.owned->running_mark();
   // Where each input is; one that is written in place may be worked on in a copy.
   std::vector<void*> inputs(op.inputs.size());
@@ -68,8 +68,9 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
     if (op.takes_over[k] == kNone || blocks[k] == kNone) continue;
     void*& from = inputs[op.takes_over[k]];
-    backend.copy(address(blocks[k]), from, sizes[op.takes_over[k]]);
-    from = address(blocks[k]);
+    void* to = address(blocks[k], sizes[op.takes_over[k]]);
+    backend.copy(to, from, sizes[op.takes_over[k]]);
+    from = to;
   }
   std::vector<at::Tensor> tensors;
   std::vector<c10::DataPtr> scratch;
@@ -80,15 +81,13 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
         tensors.push_back(slot.look.tensor_at(backend, inputs[slot.index], sizes[slot.index]));
         break;
       case Recipe::Slot::Kind::kOutput: {
-        const Bytes nbytes = recipe.results[slot.index].nbytes;
-        if (blocks[slot.index] == kNone) {
-          blocks[slot.index] = engine.allocate(nbytes);
-          if (state_.order != nullptr) {
-            state_.order->before_reuse(address(blocks[slot.index]), static_cast<std::size_t>(nbytes));
-          }
+        const auto nbytes = static_cast<std::size_t>(recipe.results[slot.index].nbytes);
+        BlockId& block = blocks[slot.index];
+        if (block == kNone) {
+          block = engine.allocate(recipe.results[slot.index].nbytes);
+          if (state_.order != nullptr) state_.order->before_reuse(address(block, nbytes), nbytes);
         }
-        tensors.push_back(
-            slot.look.tensor_at(backend, address(blocks[slot.index]), static_cast<std::size_t>(nbytes)));
+        tensors.push_back(slot.look.tensor_at(backend, address(block, nbytes), nbytes));
         break;
       }
       case Recipe::Slot::Kind::kScratch:
@@ -127,6 +126,7 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
     const Nanoseconds started = backend.now();
     recipe.op->handle.redispatchBoxed(recipe.keys, &stack);
     state_.replayed += backend.now() - started - (engine.statistics().searching - searching);
+    if (state_.options.soft) take_results(state_, stack, 0);
     state_.replaying = nested;
   } catch (...) {
     state_.replaying = nested;
@@ -160,7 +160,7 @@ void TorchDevice::order_replay(const Op& op, const std::vector<void*>& inputs,
     if (blocks[k] == kNone) {
       order.before_write(inputs[input], sizes[input]);
     } else {
-      order.before_reuse(state_.region->at(state_.arena->block(blocks[k]).address), sizes[input]);
+      order.before_reuse(address_in_block(state_, blocks[k], sizes[input]), sizes[input]);
     }
   }
 }
@@ -201,6 +201,10 @@ c10::intrusive_ptr<c10::StorageImpl> TorchDevice::tensor_storage(StorageId id) c
 }
 
 void TorchDevice::evicted(StorageId id) {
+  if (state_.options.soft) {
+    hand_back(state_, state_.arena->block(state_.engine->records().storage(id).block).address,
+              state_.nbytes_of(id));
+  }
   const c10::intrusive_ptr<c10::StorageImpl> storage = tensor_storage(id);
   if (!storage) return;
   c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
@@ -219,6 +223,10 @@ void TorchDevice::materialized(StorageId id) {
 }
 
 void TorchDevice::moved(StorageId id, Bytes from, Bytes to) {
+  if (state_.options.soft) {
+    state_.region->native()->rename(from, to);
+    return;
+  }
   if (state_.order != nullptr) {
     state_.order->before_move(state_.region->at(to), state_.region->at(from), state_.nbytes_of(id));
   }

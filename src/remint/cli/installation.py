@@ -29,14 +29,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Check the installation. Builds the runtime for the installed torch, if that was not done before. "
         "Exits with 1 if torch is installed and the runtime does not work. With --device, check instead whether "
         "budgets keep their promises on that device: bits, PyTorch's operators with everything evicted, the wall, "
-        "streams. Measure what an op, an event and a copy cost. Attach the JSON to a report about hardware.",
+        "streams. Measure what an op, an event, copies and moves cost. Attach the JSON to a report about hardware.",
         epilog=_DOCTOR,
         **EXAMPLES,
     )
     add_json(parser, "what was found")
     parser.add_argument("--device", metavar="NAME", help='check a device: "cpu", "cuda:0", "remint_test"')
     parser.add_argument(
-        "--samples", type=int, default=1, help="with --device: samples of each operator (default: 1; 0 for none)"
+        "--samples",
+        type=int,
+        metavar="N",
+        help="with --device: at most so many samples of each operator, 0 for none (default: all, about 10,000: some "
+        "minutes)",
     )
     parser.set_defaults(command=_doctor)
 
@@ -85,7 +89,7 @@ def _check_device(args: argparse.Namespace) -> int:
     except RuntimeError as error:
         raise ValueError(f"--device {device}: {str(error).splitlines()[0]}") from error
     checks = []
-    for check in conformance(device, samples=args.samples):
+    for check in conformance(device, most_samples=args.samples):
         checks.append(check)
         if args.json != "-":
             sign = "-- " if check.ok is None else "ok " if check.ok else "BAD"

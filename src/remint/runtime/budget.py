@@ -57,8 +57,12 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             the budget is opened. For several devices, the budget of each:
             `{"cuda:0": "8GiB", "cuda:1": "8GiB", "cpu": "4GiB"}`. Each has its own arena; `run.devices` has the figures
             of each.
-        device: whose memory the budget is of: `"cpu"`, or a device that PyTorch does not know itself (PrivateUse1). By
-            default the accelerator if it is such a device, else the CPU.
+        device: whose memory the budget is of: `"cpu"`, `"cuda"`, or a device that PyTorch does not know itself
+            (PrivateUse1). By default the accelerator if it is such a device, else the CPU.
+        wall: `"hard"`: an arena of exactly the budget, which nothing inside can exceed. `"soft"`: PyTorch's allocator
+            stays in its place, and remint evicts when what the program holds exceeds the budget, or when that allocator
+            runs out of memory. Scratch of kernels and unused memory in PyTorch's cache can exceed the budget; steps are
+            not learned. For CUDA only, other devices raise a `ValueError`.
         policy: chooses what is evicted; `remint.policy_names()` lists them.
         learn: know a step of the program that comes again, and decide with its whole course in view. Steps end where
             an optimizer steps, or with a backward pass if there is no optimizer; `run.step()` marks them by hand.
@@ -90,6 +94,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         budget: int | str | Mapping[str | torch.device, int | str],
         *,
         device: str | torch.device | None = None,
+        wall: Literal["hard", "soft"] = "hard",
         policy: str = "coop",
         learn: bool = True,
         plan: bool = True,
@@ -129,6 +134,10 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             )
         if overflow not in ("raise", "spill"):
             raise ValueError(f'overflow is "raise" or "spill", not {overflow!r}')
+        if wall not in ("hard", "soft"):
+            raise ValueError(f'wall is "hard" or "soft", not {wall!r}')
+        if wall == "soft" and overflow == "spill":
+            raise ValueError('wall="soft" has no arena that could overflow: leave overflow="spill" out')
         if max_slowdown is not None and not max_slowdown > 1:
             raise ValueError(f"max_slowdown is more than 1, or None for no limit, not {max_slowdown}")
         options = EngineOptions(
@@ -140,6 +149,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             **options.keywords(),
             "chaos": chaos,
             "spill": overflow == "spill",
+            "soft": wall == "soft",
             "timeline": timeline,
             "events": events,
             "blocks": blocks,
@@ -174,7 +184,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             module_paths.uninstall()
         failures: list[BudgetError] = []
         for session in sessions:
-            torch_extension.free_workspaces(session.device)
+            if not self._options["soft"]:
+                torch_extension.free_workspaces(session.device)
             try:
                 session.close()
             except BudgetError as failure:

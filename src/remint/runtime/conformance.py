@@ -14,15 +14,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from remint import torch_extension
+from remint.runtime import operator_samples as samples
 from remint.runtime.budget import budget
 from remint.runtime.tensor_functions import evict, materialize
 from remint.units import format_bytes, format_seconds
 from remint.version import __version__
-
-_UNINITIALIZED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 class Check(NamedTuple):
@@ -49,10 +47,10 @@ def about(device: str) -> dict[str, Any]:
     }
 
 
-def conformance(device: str, *, samples: int = 1) -> Iterator[Check]:
-    """Run the checks, one after the other; `samples` of each operator of PyTorch's database.
+def conformance(device: str, *, most_samples: int | None = None) -> Iterator[Check]:
+    """Run the checks, one after the other; with all samples of each operator of PyTorch's database, or so many.
 
-    >>> checks = {check.what: check for check in conformance("cpu", samples=0)}
+    >>> checks = {check.what: check for check in conformance("cpu", most_samples=0)}
     >>> checks["bits"].ok, checks["wall"].ok
     (True, True)
     """
@@ -63,7 +61,7 @@ def conformance(device: str, *, samples: int = 1) -> Iterator[Check]:
     checks: list[tuple[str, Callable[[str], Check]]] = [
         ("bits", _bits),
         ("bits without deterministic algorithms", _bits_by_default),
-        ("operators under chaos", lambda device: _operators(device, samples)),
+        ("operators under chaos", lambda device: _operators(device, most_samples)),
         ("wall", _wall),
         ("streams", _streams),
         ("overhead", _overhead),
@@ -167,77 +165,48 @@ def _bits_by_default(device: str) -> Check:
 # ── Operators ──
 
 
-def _outcome(op: Any, inputs: Any, args: Any, kwargs: Any) -> list[Any]:
-    torch.manual_seed(0)
-    outputs = tree_leaves(op(inputs, *args, **kwargs))
-    made = [t for t in outputs if isinstance(t, torch.Tensor) and t.requires_grad and t.layout == torch.strided]
-    leaves = [t for t in tree_leaves((inputs, args, kwargs)) if isinstance(t, torch.Tensor) and t.requires_grad]
-    if made and leaves:
-        outputs += torch.autograd.grad(made, leaves, [torch.ones_like(t) for t in made], allow_unused=True)
-    return [output.cpu() if isinstance(output, torch.Tensor) else output for output in outputs]
-
-
-def _copied(tree: Any, device: str) -> Any:
-    def one(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-            return leaf.detach().clone().to(device).requires_grad_(leaf.requires_grad)
-        is_device = isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf == "cpu")
-        return torch.device(device) if is_device else leaf
-
-    return tree_map(one, tree)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if not isinstance(a, torch.Tensor):
-        return type(a) is type(b)
-    if a.layout != torch.strided:
-        a, b = a.to_dense(), b.to_dense()
-    if a.is_complex():
-        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
-    return torch.equal(a, b) or (torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
-
-
-def _all_same(a: list[Any], b: list[Any]) -> bool:
-    return len(a) == len(b) and all(map(_same, a, b))
-
-
-def _operators(device: str, samples: int) -> Check:
+def _operators(device: str, most: int | None) -> Check:
     what = "operators under chaos"
     try:
-        from torch.testing._internal.common_methods_invocations import op_db
+        known = samples.operators()
     except ImportError as error:
         return Check(what, None, f"PyTorch's operator database needs {error.name}: pip install {error.name}", {})
     different, refused, noisy, tried, evicting = [], [], [], 0, 0
-    operators: list[Any] = op_db
-    for op in operators:
-        if op.name in _UNINITIALIZED or torch.float32 not in op.supported_dtypes("cpu"):
-            continue
+    for op in known:
         name = f"{op.name} {op.variant_test_name}".strip()
-        given = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
-        for sample in itertools.islice(given, samples):
-            tree = (sample.input, sample.args, sample.kwargs)
+        for tree in samples.samples_of(op, most):
             try:
-                expected = [_outcome(op, *_copied(tree, device)) for _ in range(2)]
+                expected = [samples.to_host(samples.outcome(op, *samples.copied(tree, device))) for _ in range(2)]
             except Exception as error:
                 refused.append(f"{name}: {type(error).__name__}")
                 continue
-            if not _all_same(*expected):
+            if not samples.all_same(*expected):
                 noisy.append(name)
                 continue
-            inputs = _copied(tree, device)
-            with budget("64MiB", device=device, chaos=True) as run:
-                found = _outcome(op, *inputs)
+            inputs = samples.copied(tree, device)
+            try:
+                with budget("64MiB", device=device, chaos=True) as run:
+                    found = samples.to_host(samples.outcome(op, *inputs))
+            except Exception as error:
+                different.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
+                continue
             tried += 1
             evicting += run.num_evictions > 0
-            if not _all_same(expected[0], found):
+            if not samples.all_same(expected[0], found):
                 different.append(name)
-    figures = {"samples": tried, "evicting": evicting, "different": different, "not_the_same_twice": noisy}
-    figures["not_supported"] = refused
+    figures = {
+        "operators": len(known),
+        "samples": tried,
+        "evicting": evicting,
+        "different": different,
+        "not_the_same_twice": noisy,
+        "not_supported": refused,
+    }
     found_text = (
         f"{tried} samples, {evicting} with evictions: {len(different)} differ; {len(noisy)} differ without a budget, "
         f"{len(refused)} do not run there"
     )
-    return Check(what, None if tried == 0 else not different, found_text, figures)
+    return Check(what, None if tried + len(different) == 0 else not different, found_text, figures)
 
 
 # ── Memory ──
@@ -310,19 +279,20 @@ def _streams(device: str) -> Check:
 # ── Costs: measurements, not promises ──
 
 
-def _seconds(device: str, work: Callable[[], object], times: int) -> float:
-    def synchronize() -> None:
-        if torch.device(device).type != "cpu":
-            torch.accelerator.synchronize(device)
+def _synchronize(device: str) -> None:
+    if torch.device(device).type != "cpu":
+        torch.accelerator.synchronize(device)
 
+
+def _seconds(device: str, work: Callable[[], object], times: int) -> float:
     work()
-    synchronize()
+    _synchronize(device)
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(times):
             work()
-        synchronize()
+        _synchronize(device)
         best = min(best, (time.perf_counter() - began) / times)
     return best
 
@@ -354,22 +324,46 @@ def _events(device: str) -> Check:
 
 
 def _bandwidth(device: str) -> Check:
-    size = 16 << 20
-    host, here = torch.ones(size // 4), torch.ones(size // 4, device=device)
-    there = torch.empty_like(here)
+    nbytes = 16 << 20
+    host, here = torch.ones(nbytes // 4), torch.ones(nbytes // 4, device=device)
+    there, back = torch.empty_like(here), torch.empty_like(host)
     figures = {
-        "copy_bytes_per_second": size / _seconds(device, lambda: there.copy_(here), 10),
-        "from_host_bytes_per_second": size / _seconds(device, lambda: there.copy_(host), 10),
+        "copy_bytes_per_second": nbytes / _seconds(device, lambda: there.copy_(here), 10),
+        "from_host_bytes_per_second": nbytes / _seconds(device, lambda: there.copy_(host), 10),
+        "to_host_bytes_per_second": nbytes / _seconds(device, lambda: back.copy_(here), 10),
     }
-    with budget(4 * size, device=device, learn=False):
+    with budget(4 * nbytes, device=device, learn=False):
         x = here * 2
 
         def replay() -> None:
             evict(x)
             materialize(x)
 
-        figures["replay_bytes_per_second"] = size / _seconds(device, replay, 5)
+        figures["replay_bytes_per_second"] = nbytes / _seconds(device, replay, 5)
+    figures["move_bytes_per_second"] = max(_move_bandwidth(device, nbytes // 8) for _ in range(5))
     found = ", ".join(
         f"{name.split('_bytes')[0].replace('_', ' ')} {value / 1e9:.2f} GB/s" for name, value in figures.items()
     )
     return Check("bandwidth", None, found, figures)
+
+
+def _move_bandwidth(device: str, nbytes: int) -> float:
+    """Return the bytes per second of moves within the arena."""
+    size = nbytes // 4
+    with budget(7 * nbytes, device=device, learn=False) as run:
+        # Memory that no op has filled cannot be recomputed: what is kept of it can only be moved.
+        kept = {i: torch.empty(size, device=device).fill_(i) for i in range(7)}
+        for tensor in kept.values():
+            tensor.requires_grad_().sum()
+        for i in (1, 3, 5):
+            del kept[i]
+        _synchronize(device)
+        began = time.perf_counter()
+        wide = torch.empty(2 * size, device=device)  # there are three holes of half its size
+        _synchronize(device)
+        seconds = time.perf_counter() - began
+        moved = run.moved_bytes
+        del wide, kept
+    if not moved:
+        raise RuntimeError("nothing was moved")
+    return moved / seconds

@@ -4,6 +4,7 @@
 // Compiled only if the installed torch has CUDA.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "torch/backends/budget_allocator.h"
 #include "torch/backends/device_memory.h"
 
 namespace remint {
@@ -23,11 +25,8 @@ namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-caching::CUDAAllocator* ordinary = nullptr;
-AllocatorHook hook;
-
-void free_any(void* address) {
-  if (address != nullptr && !hook.free(address)) ordinary->raw_deleter()(address);
+c10::Device current_device() {
+  return {c10::DeviceType::CUDA, c10::cuda::current_device()};
 }
 
 // Memory that is not a budget's though a thread inside of one asks for it: pools of captured graphs, and
@@ -68,21 +67,13 @@ class Pools {
   std::atomic<std::size_t> num_open_{0};
 };
 
-class BudgetAllocator final : public caching::CUDAAllocator {
+class CudaAllocator final : public BudgetAllocator<caching::CUDAAllocator, &current_device> {
  public:
   // ── Memory ──
 
   c10::DataPtr allocate(std::size_t nbytes) override {
-    const c10::DeviceIndex device = c10::cuda::current_device();
-    if (!pools_.takes(device)) {
-      std::optional<c10::DataPtr> memory = hook.allocate({c10::DeviceType::CUDA, device}, nbytes);
-      if (memory) return *std::move(memory);
-    }
-    return ordinary->allocate(nbytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
-  void copy_data(void* to, const void* from, std::size_t nbytes) const override {
-    ordinary->copy_data(to, from, nbytes);
+    if (pools_.takes(c10::cuda::current_device())) return ordinary->allocate(nbytes);
+    return BudgetAllocator::allocate(nbytes);
   }
   // Whoever asks for plain addresses keeps them for as long as it likes: that is no memory of a budget.
   void* raw_alloc(std::size_t nbytes) override { return ordinary->raw_alloc(nbytes); }
@@ -241,22 +232,43 @@ class BudgetAllocator final : public caching::CUDAAllocator {
   std::array<std::atomic<int>, C10_COMPILE_TIME_MAX_GPUS> captures_{};
 };
 
-BudgetAllocator* installed = nullptr;
+CudaAllocator* installed = nullptr;
 
-c10::DeviceAllocator* install(const AllocatorHook& of_budgets) {
-  ordinary = caching::get();
-  hook = of_budgets;
-  installed = new BudgetAllocator();
-  caching::allocator.store(installed);
-  c10::SetAllocator(c10::DeviceType::CUDA, installed, /*priority=*/1);
+c10::DeviceAllocator* ordinary_allocator() {
+  caching::CUDAAllocator*& ordinary = CudaAllocator::ordinary;
+  if (ordinary == nullptr) ordinary = caching::get();
   return ordinary;
 }
 
-bool is_capturing(c10::DeviceIndex device) {
-  return installed->is_capturing(device);
+void install(const AllocatorHook& of_budgets) {
+  CudaAllocator::hook = of_budgets;
+  installed = new CudaAllocator();
+  caching::allocator.store(installed);
+  c10::SetAllocator(c10::DeviceType::CUDA, installed, /*priority=*/1);
 }
 
-const AddDeviceMemory add({c10::DeviceType::CUDA, &install, &is_capturing});
+bool is_capturing(c10::DeviceIndex device) {
+  if (installed != nullptr) return installed->is_capturing(device);
+  return c10::cuda::isStreamCapturingMayInitCtx(c10::cuda::getCurrentCUDAStream(device));
+}
+
+// PyTorch's allocator asks before it takes more memory from the device. It does not say how much it needs,
+// and it has its lock meanwhile.
+bool (*free_memory)(c10::Device) = nullptr;
+
+class OnShortage final : public c10::FreeMemoryCallback {
+ public:
+  bool Execute() override { return free_memory(current_device()); }
+};
+
+void on_shortage(bool (*call)(c10::Device)) {
+  free_memory = call;
+  c10::FreeCudaMemoryCallbacksRegistry()->Register(
+      "remint", [] { return std::unique_ptr<c10::FreeMemoryCallback>(new OnShortage()); });
+}
+
+const AddDeviceMemory add({c10::DeviceType::CUDA, &ordinary_allocator, &install, &is_capturing,
+                           &on_shortage});
 
 }  // namespace
 }  // namespace remint

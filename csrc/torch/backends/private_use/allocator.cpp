@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "torch/backends/budget_allocator.h"
 #include "torch/backends/device_memory.h"
 
 namespace remint {
@@ -10,25 +11,13 @@ namespace {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 
-c10::DeviceAllocator* ordinary = nullptr;
-AllocatorHook hook;
-
-void free_any(void* address) {
-  if (address != nullptr && !hook.free(address)) ordinary->raw_deleter()(address);
+c10::Device current_device() {
+  return c10::impl::VirtualGuardImpl(kType).getDevice();
 }
 
-// Stands before the device's own allocator. It is a DeviceAllocator, or torch.accelerator would not work.
-class BudgetAllocator final : public c10::DeviceAllocator {
+// A DeviceAllocator, or torch.accelerator would not work.
+class PrivateUseAllocator final : public BudgetAllocator<c10::DeviceAllocator, &current_device> {
  public:
-  c10::DataPtr allocate(std::size_t nbytes) override {
-    const c10::Device device = c10::impl::VirtualGuardImpl(kType).getDevice();
-    if (std::optional<c10::DataPtr> memory = hook.allocate(device, nbytes)) return *std::move(memory);
-    return ordinary->allocate(nbytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_any; }
-  void copy_data(void* to, const void* from, std::size_t nbytes) const override {
-    ordinary->copy_data(to, from, nbytes);
-  }
   bool initialized() override { return ordinary->initialized(); }
   void emptyCache(c10::MempoolId_t pool) override { ordinary->emptyCache(pool); }
   void recordStream(const c10::DataPtr& pointer, c10::Stream stream) override {
@@ -44,11 +33,15 @@ class BudgetAllocator final : public c10::DeviceAllocator {
   }
 };
 
-c10::DeviceAllocator* install(const AllocatorHook& of_budgets) {
-  ordinary = c10::getDeviceAllocator(kType);
-  hook = of_budgets;
-  c10::SetAllocator(kType, new BudgetAllocator(), /*priority=*/1);
+c10::DeviceAllocator* ordinary_allocator() {
+  c10::DeviceAllocator*& ordinary = PrivateUseAllocator::ordinary;
+  if (ordinary == nullptr) ordinary = c10::getDeviceAllocator(kType);
   return ordinary;
+}
+
+void install(const AllocatorHook& of_budgets) {
+  PrivateUseAllocator::hook = of_budgets;
+  c10::SetAllocator(kType, new PrivateUseAllocator(), /*priority=*/1);
 }
 
 // PyTorch has no graphs for such devices.
@@ -56,7 +49,7 @@ bool is_capturing(c10::DeviceIndex) {
   return false;
 }
 
-const AddDeviceMemory add({kType, &install, &is_capturing});
+const AddDeviceMemory add({kType, &ordinary_allocator, &install, &is_capturing, /*on_shortage=*/nullptr});
 
 }  // namespace
 }  // namespace remint
