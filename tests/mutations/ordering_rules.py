@@ -2,24 +2,26 @@
 
     python tests/mutations/ordering_rules.py [--rule NAME] [--output FILE]
 
-One build has all mutants. Each rule is a statement of the source. The copy that is built runs it only if the
-environment variable REMINT_DROPPED_RULE does not name it. The table goes to FILE.
+One module has all mutants. Each rule is a statement of the source. The copy that is compiled runs it only if the
+environment variable REMINT_DROPPED_RULE does not name it. All other files are those of `make build`. The table goes to
+FILE.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "mutants"
-TESTS = "tests/runtime/test_accelerator_streams.py"
+TESTS = ("tests/runtime/test_accelerator_streams.py", "tests/runtime/test_accelerator_stream_rules.py")
 
 
 class Rule(NamedTuple):
@@ -125,11 +127,11 @@ _SWITCH = """\
 #include <cstdlib>
 #include <cstring>
 namespace remint {
-inline bool is_dropped(const char* rule) {
+static bool is_dropped(const char* rule) {
   static const char* dropped = std::getenv("REMINT_DROPPED_RULE");
   return dropped != nullptr && std::strcmp(dropped, rule) == 0;
 }
-}
+}  // namespace remint
 """
 
 
@@ -142,30 +144,35 @@ def mutated(rule: Rule, source: str) -> str:
 
 def build() -> None:
     """Build the runtime with a switch for every rule, in a package of links to src/remint."""
-    source, package = FOLDER / "source", FOLDER / "package" / "remint"
-    shutil.rmtree(source, ignore_errors=True)
-    # ninja compiles what is newer: files keep their times.
-    shutil.copytree(ROOT / "csrc", source / "csrc")
-    shutil.copy2(ROOT / "CMakeLists.txt", source)
-    switch = FOLDER / "switch.h"
-    if not switch.exists():
-        switch.write_text(_SWITCH)
+    release, package = ROOT / "build" / "release", FOLDER / "package" / "remint"
+    package.mkdir(parents=True, exist_ok=True)
+    commands = {entry["file"]: entry for entry in json.loads((release / "compile_commands.json").read_text())}
+    ninja = [Path(sys.executable).parent / "ninja", "-C", release, "-t", "commands", "_torch"]
+    link = subprocess.run(ninja, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    compilers = []
     for file in sorted({rule.file for rule in RULES}):
-        text = (source / file).read_text()
+        text = (ROOT / file).read_text()
         for rule in RULES:
             text = mutated(rule, text) if rule.file == file else text
-        (source / file).write_text(text)
-    scripts = Path(sys.executable).parent
-    cmake = [scripts / "cmake", "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={scripts / 'ninja'}", "--log-level=WARNING"]
-    options = [f"-DPython_EXECUTABLE={sys.executable}", f"-DREMINT_OUTPUT={package}"]
-    flags = f"-DCMAKE_CXX_FLAGS=-include {switch}"
-    subprocess.run([*cmake, *options, flags, "-S", source, "-B", FOLDER / "build"], check=True)
-    subprocess.run([scripts / "ninja", "-C", FOLDER / "build", "--quiet", "_torch"], check=True)
+        source = FOLDER / file
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(_SWITCH + text)
+        command = commands[str(ROOT / file)]
+        made, compiled = str(Path(command["output"]).relative_to(release)), str(source.with_suffix(".o"))
+        link = link.replace(f" {made} ", f" {compiled} ")
+        compiler: str = command["command"]
+        compilers.append(compiler.replace(f"-o {made}", f"-o {compiled}").replace(f"-c {ROOT / file}", f"-c {source}"))
+
+    def run(command: str) -> None:
+        subprocess.run(command, shell=True, cwd=release, check=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(run, compilers))
+    run(link.replace(f"-o {ROOT / 'src' / 'remint'}", f"-o {package}"))
     for file in (ROOT / "src" / "remint").iterdir():
-        link = package / file.name
-        if file.name != "__pycache__" and not file.name.startswith("_torch.cpython"):
-            link.unlink(missing_ok=True)
-            link.symlink_to(file)
+        if file.name != "__pycache__" and not (file.name.startswith("_torch.") and file.suffix == ".so"):
+            (package / file.name).unlink(missing_ok=True)
+            (package / file.name).symlink_to(file)
 
 
 def failed_tests(rule: str, *arguments: str) -> list[str]:
@@ -182,11 +189,11 @@ def failed_tests(rule: str, *arguments: str) -> list[str]:
 
 def show(rules: list[Rule]) -> tuple[list[str], int]:
     """Return the table, and how many rules no test needs."""
-    if failed := failed_tests("", TESTS):
+    if failed := failed_tests("", *TESTS):
         sys.exit(f"{failed[0]} fails with all rules: there is nothing to show")
     rows, survivors = [], 0
     for rule in rules:
-        failed = failed_tests(rule.name, TESTS, "-k", "not random") or failed_tests(rule.name, TESTS, "-k", "random")
+        failed = failed_tests(rule.name, *TESTS, "-k", "not random") or failed_tests(rule.name, *TESTS)
         survivors += not failed
         print(f"{rule.name}: {failed[0] if failed else 'NO TEST FAILS'}", flush=True)
         rows.append(f"| {rule.name} | `{rule.file}` | {f'`{failed[0]}`' if failed else '**none**'} |")
@@ -196,14 +203,15 @@ def show(rules: list[Rule]) -> tuple[list[str], int]:
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rule", choices=[rule.name for rule in RULES], help="only this one")
+    parser.add_argument("--rule", choices=[rule.name for rule in RULES], action="append", help="only these")
     parser.add_argument("--output", type=Path, help="where the table goes")
     arguments = parser.parse_args()
     build()
-    rows, survivors = show([rule for rule in RULES if arguments.rule in (None, rule.name)])
+    rows, survivors = show([rule for rule in RULES if rule.name in (arguments.rule or [rule.name])])
     if arguments.output:
         title = "# Ordering rules of streams, each removed by itself\n\nCommand: `make mutations`. "
-        head = f"With all rules, all tests of `{TESTS}` pass.\n\n| rule | file | the first test that fails without it |"
+        passing = f"With all rules, all tests of `{TESTS[0]}` and `{TESTS[1]}` pass.\n\n"
+        head = f"{passing}| rule | file | the first test that fails without it |"
         arguments.output.write_text("\n".join([title + head, "|---|---|---|", *rows, ""]))
     print(f"{len(rows)} rules, {survivors} that no test needs")
     sys.exit(survivors > 0)

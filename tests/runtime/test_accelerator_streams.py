@@ -12,16 +12,9 @@ import torch
 
 import remint
 from remint.testing import accelerator
+from tests.support.two_streams import BASE, KIB, SIZE, assert_right, late, load, numbers, streams, warm_up
 
 pytestmark = pytest.mark.accelerator
-
-SIZE = 4096
-KIB = 16  # of one tensor
-BASE = torch.arange(float(SIZE))
-
-
-def load(delay_us: int = 0, seed: int = 0) -> str:
-    return accelerator.load(devices=2, delay_us=delay_us, seed=seed)
 
 
 @pytest.fixture
@@ -29,37 +22,6 @@ def device():
     name = load()
     yield name
     torch.accelerator.synchronize()
-
-
-def streams(device: str) -> tuple[torch.Stream, torch.Stream]:
-    return torch.accelerator.current_stream(), torch.Stream(device)
-
-
-def numbers(device: str) -> torch.Tensor:
-    made = BASE.to(device)
-    torch.accelerator.synchronize()
-    return made
-
-
-def warm_up(device: str) -> None:
-    """The host waits for the first call of a kind, which would order the streams."""
-    a = numbers(device)
-    for made in (a * 2, a * 3, a + 1.0, a + 5.0, torch.cat([a, a]), a.sum(), a.clone().zero_(), a.clone().mul_(2.0)):
-        made.record_stream(torch.accelerator.current_stream())
-    out = torch.empty(SIZE, device=device)
-    torch.mul(a, a, out=out)
-    out.add_(1.0)
-    torch.accelerator.synchronize()
-
-
-def late() -> None:
-    """What the current stream does from here on comes late."""
-    accelerator.sleep(30_000)
-
-
-def assert_right(found: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.accelerator.synchronize()
-    assert torch.equal(found.cpu(), expected)
 
 
 # ── Reuse of memory ──
@@ -374,23 +336,25 @@ def test_moved_tensors_are_there_for_other_streams(device):
 
 
 def test_spilled_tensors_are_copied_when_they_have_come(device):
-    """Made on the side stream, late, and moved to ordinary memory on main, which knows of no order."""
+    """Written on the side stream, late, and moved to ordinary memory on main, to recompute x in its place."""
     warm_up(device)
     main, side = streams(device)
     a = numbers(device)
     with remint.budget(f"{KIB * 2}KiB", device=device, learn=False, overflow="spill") as run:
         kept = (BASE + 1).to(device)
+        x = a * 2
         side.wait_stream(main)
         with side:
             late()
             kept.mul_(2.0)
+        remint.evict(x)
+        more = (BASE + 3).to(device)
         with pytest.warns(UserWarning, match="ordinary memory"):
-            wide = torch.cat([a, a])
-        # What follows must not wait for the side stream: that would hide a copy that came too early.
+            y = x + 1.0
         assert run.spilled_bytes > 0
-        torch.accelerator.synchronize()
         assert_right(kept, (BASE + 1) * 2)
-        assert_right(wide, torch.cat([BASE, BASE]))
+        assert_right(more, BASE + 3)
+        assert_right(y, BASE * 2 + 1)
 
 
 # ── The end of a budget ──

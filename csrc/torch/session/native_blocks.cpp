@@ -79,6 +79,8 @@ void take_results(SessionState& state, const torch::jit::Stack& stack, std::size
     if (c10::raw::intrusive_ptr::use_count(made.storage) > made.references) continue;
     const BlockId block = state.engine->allocate(static_cast<Bytes>(nbytes));
     const Bytes offset = state.arena->block(block).address;
+    // An op that failed may have left memory at this offset.
+    hand_back(state, offset, nbytes);
     void* address = pointer.get();
     c10::DataPtr memory(address, address, &raw_deleter, state.backend.device());
     std::swap(pointer, memory);

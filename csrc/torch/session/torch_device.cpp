@@ -55,6 +55,10 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
               " has to run again, but its library was removed. Keep the library, or pin its results with "
               "remint.pin.");
   auto address = [&](BlockId block, std::size_t nbytes) { return address_in_block(state_, block, nbytes); };
+  // A block that is new has no memory of its own yet. One of an op that failed may be left.
+  auto forget_memory = [&](BlockId block, std::size_t nbytes) {
+    if (state_.options.soft) hand_back(state_, state_.arena->block(block).address, nbytes);
+  };
   const std::size_t mark = state_.owned->running_mark();
   // Where each input is; one that is written in place may be worked on in a copy.
   std::vector<void*> inputs(op.inputs.size());
@@ -63,6 +67,9 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
     const StorageId id = engine.records().value(op.inputs[i].value).storage;
     inputs[i] = state_.address_of(id);
     sizes[i] = state_.nbytes_of(id);
+  }
+  for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
+    if (op.takes_over[k] != kNone && blocks[k] != kNone) forget_memory(blocks[k], sizes[op.takes_over[k]]);
   }
   if (state_.order != nullptr) order_replay(op, inputs, sizes, blocks);
   for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
@@ -85,6 +92,7 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
         BlockId& block = blocks[slot.index];
         if (block == kNone) {
           block = engine.allocate(recipe.results[slot.index].nbytes);
+          forget_memory(block, nbytes);
           if (state_.order != nullptr) state_.order->before_reuse(address(block, nbytes), nbytes);
         }
         tensors.push_back(slot.look.tensor_at(backend, address(block, nbytes), nbytes));
