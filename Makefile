@@ -145,7 +145,7 @@ cuda-check: setup $(CUDA_VENV)/installed
 	  FAKE_CUDA_DELAY_US=$$delay LD_PRELOAD="$(CURDIR)/build/cuda/libfake_cuda.so" PYTHONPATH=build/cuda/package \
 	    $(CUDA_VENV)/bin/python -m pytest -vv --disable-warnings -p no:cacheprovider tests/cuda || exit 1; \
 	done > build/cuda/log.txt 2>&1 || { cat build/cuda/log.txt; exit 1; }
-	sed -e "s#$(CURDIR)/##g" build/cuda/log.txt > "$(CUDA_LOG)"
+	sed -e "s#$(CURDIR)/##g" -e "s#$(CURDIR)##g" build/cuda/log.txt > "$(CUDA_LOG)"
 	tail -n 1 "$(CUDA_LOG)"
 
 clean:
