@@ -46,23 +46,29 @@ def test_a_replay_in_place_waits_for_readers(device):
 
 
 def test_a_replay_in_a_copy_waits_for_its_memory(device):
-    """The value before the write is needed by `y`, too. Its copy gets memory that the side stream has yet to write."""
+    """One op wrote x and y. To recompute y it works on a copy of x, which gets memory that is yet to be read."""
     warm_up(device)
     main, side = streams(device)
     a = numbers(device)
-    with remint.budget(f"{KIB * 2}KiB", device=device, learn=False):
-        x = a * 2
-        y = x + 1.0
-        x.mul_(2.0)
+    torch._foreach_mul_([a.clone(), a.clone()], 2.0)
+    torch.accelerator.synchronize()
+    with remint.budget(f"{KIB * 4}KiB", device=device, learn=False, partition=False) as run:
+        x, y = a * 2, a * 3
+        torch._foreach_mul_([x, y], 2.0)
+        filler = a + 5.0
+        t = a * 3
         side.wait_stream(main)
-        remint.evict(x)
-        remint.evict(y)
-        mine = a * 3
         with side:
             late()
-            other = a + 5.0
-        del mine, other
-        remint.materialize(x)
+            total = t.sum()
+        remint.evict(t)
+        remint.evict(y)
+        del filler
+        remint.materialize(y)
+        assert run.num_rematerializations == 3
+        main.wait_stream(side)
+        assert_right(total, (BASE * 3).sum())
+        assert_right(y, BASE * 6)
         assert_right(x, BASE * 4)
 
 
