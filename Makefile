@@ -11,7 +11,7 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check torch-versions clean
 
 setup: $(VENV)/installed build
 
@@ -147,6 +147,10 @@ cuda-check: setup $(CUDA_VENV)/installed
 	done > build/cuda/log.txt 2>&1 || { cat build/cuda/log.txt; exit 1; }
 	sed -e "s#$(CURDIR)/##g" -e "s#$(CURDIR)##g" build/cuda/log.txt > "$(CUDA_LOG)"
 	tail -n 1 "$(CUDA_LOG)"
+
+# Which versions of torch remint works with: one environment after the other. `VERSIONS="2.13.0 2.15.0"` for some.
+torch-versions: $(VENV)/installed
+	$(BIN)/python benchmarks/torch_versions.py $(VERSIONS)
 
 clean:
 	rm -rf $(VENV) build src/remint/*.so

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from remint import _torch
 
+# The runtime uses `StorageImpl::clear_data_ptr_access_error_msg_`, which older ones do not have.
+OLDEST_TORCH = (2, 12)
 # A session that only allocates: nothing is evicted by choice, recorded or checked.
 _PLAIN_SESSION: dict[str, Any] = {
     "device": "cpu",
@@ -63,6 +65,11 @@ def load() -> ModuleType:
         import torch
     except ImportError as error:
         raise ImportError("remint.budget runs PyTorch programs: install torch (pip install torch)") from error
+    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < OLDEST_TORCH:
+        raise ImportError(
+            f"remint.budget needs torch {'.'.join(map(str, OLDEST_TORCH))} or newer, and this is torch "
+            f"{torch.__version__}: upgrade it (pip install --upgrade torch)"
+        )
     # A second thread finds the module that the first one loaded: no process can load it twice.
     with _LOADING:
         module = _imported(torch.__version__, cuda=torch.version.cuda is not None) or _load_file(build())

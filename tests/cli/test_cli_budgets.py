@@ -43,6 +43,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_percentage_is_of_the_peak_without_a_budget(script: Path, tmp_path: Path) -> None:
     free = run("--budget", "1GiB", "--stop-after", "2", "--json", tmp_path / "free.json", script)
     assert free.returncode == 0, free.stderr
@@ -58,12 +59,14 @@ def test_a_percentage_is_of_the_peak_without_a_budget(script: Path, tmp_path: Pa
     assert "70% of that are" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_can_be_stopped_after_some_steps(script: Path) -> None:
     done = run("--budget", "1GiB", "--stop-after", "2", script)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "step 0\n"
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_while_it_is_measured_is_shown(script: Path) -> None:
     done = run("--budget", "70%", script, "fail")
     assert done.returncode == 2

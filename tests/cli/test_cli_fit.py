@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remint.cli import main
+from remint.cli.fit import _run
 
 SCRIPT = """
 import argparse, sys, torch
@@ -43,3 +46,48 @@ def test_fit_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for vary in ("batch", "batch=5:2", "batch=a,b", "=1,2"):
         assert main(["fit", str(script), "--vary", vary, "--budget", "3MiB"]) == 2
         assert "not understood" in capsys.readouterr().err
+
+
+def test_slow_steps_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = (
+        "remint: step 3, 12x slower: the budget of 8.8 MiB is small for it, and at least 24.5 MiB are needed. "
+        "`remint advise` finds a better one."
+    )
+    first = (
+        "graph.py:9: UserWarning: remint: this step is 34.1x slower so far, because 4.1 MiB are few. At 10x it ends."
+    )
+    code = (
+        f"import sys; print('out'); [print(line, file=sys.stderr) for line in ({slow!r}, 'other', {first!r})]; exit(3)"
+    )
+    ended, said = _run([sys.executable, "-c", code], "batch 8")
+    assert ended == 3
+    assert said.splitlines() == [slow, "other", first]
+    assert capsys.readouterr().err.splitlines() == [
+        "batch 8: step 3, 12x slower: the budget of 8.8 MiB is small for it, and at least 24.5 MiB are needed.",
+        "batch 8: this step is 34.1x slower so far, because 4.1 MiB are few.",
+    ]
+    assert _run([sys.executable, "-c", "print('only this')"], "batch 8") == (0, "only this\n")
+
+
+@pytest.mark.slow
+def test_terminated_it_keeps_what_it_found(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(
+        SCRIPT.replace("if batch == 13:", "if batch == 16: import time; time.sleep(600)\nif 0:")
+    )
+    words = [sys.executable, "-m", "remint", "fit", tmp_path / "train.py", "--vary", "batch=8,16", "--budget", "1GiB"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("batch 8: fits")
+        process.terminate()
+        shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "       8  yes" in shown
+    assert "the largest that fits is 8" in shown
+
+
+def test_a_limit_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ["fit", str(tmp_path / "train.py"), "--vary", "batch=8", "--budget", "1GiB", "--max-slowdown", "0.5"]
+    assert main(words) == 2
+    assert "--max-slowdown is more than 1" in capsys.readouterr().err

@@ -76,6 +76,7 @@ def peak_of_ops(model: StepModel, found: Plan) -> int:
     return peak if model.num_ops else so_far
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(steps(), st.sampled_from(["search", "demand", "keep", "dtr"]), st.floats(0, 1))
 def test_the_engine_does_what_a_plan_says(trace: Trace, planner: str, tightness: float) -> None:

@@ -124,6 +124,14 @@ def test_a_module_for_another_torch_is_not_loaded() -> None:
 
 
 @pytest.mark.slow
+def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from remint import torch_extension
+
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    with pytest.raises(ImportError, match=r"needs torch 2\.12 or newer, and this is torch 2\.9\.1\+cu128"):
+        torch_extension.load.__wrapped__()
+
+
 def test_doctor_fails_without_a_runtime(tmp_path: Path) -> None:
     import remint
 

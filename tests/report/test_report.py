@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from remint import Graph, Run, generators, plan, simulate, sweep
+from remint.cli import main
 from remint.report import write_figure, write_html, write_snapshot
 from tests.support import chromium
 
@@ -31,7 +32,22 @@ def test_a_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert not re.search(r"(src|href)\s*=|https?://|@import|url\(", page)
     data = embedded(tmp_path / "all.html")
     assert [run["type"] for run in data["runs"]] == ["run", "plan", "run"]
-    assert data["sweeps"][0]["name"] == "U-Net"
+    assert [chart["name"] for chart in data["sweeps"]] == ["U-Net", "trace"]
+
+
+def test_a_trace_comes_with_a_curve_of_budgets_against_cost(tmp_path: Path) -> None:
+    TRACE.save(tmp_path / "step.trace")
+    for budget in ([], ["--budget", "60%"]):
+        assert main(["report", str(tmp_path / "step.trace"), *budget, "-o", str(tmp_path / "page.html")]) == 0
+        (chart,) = embedded(tmp_path / "page.html")["sweeps"]
+        (foremost,) = [series for series in chart["series"] if series["prominent"]]
+        points = {point["x"]: point["slowdown"] for point in foremost["points"]}
+        for percent in (80, 60):
+            alone = simulate(TRACE, budget=f"{percent}%", policy=foremost["name"], memory="arena")
+            assert points[percent] == alone.slowdown
+    # A picture shows one item.
+    pytest.importorskip("matplotlib")
+    assert main(["report", str(tmp_path / "step.trace"), "--budget", "60%", "-o", str(tmp_path / "run.svg")]) == 0
 
 
 def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:

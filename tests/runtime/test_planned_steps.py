@@ -84,6 +84,7 @@ def test_a_plan_takes_the_place_of_the_guide(share):
     assert not is_being_planned()
 
 
+@pytest.mark.slow
 def test_a_second_run_finds_the_plan_and_a_damaged_one_is_replaced(cache_folder):
     def run_until_planned():
         _, other, x, budget, optimizer = tight_step(0.55)
@@ -137,6 +138,7 @@ def test_no_process_without_plans():
     assert run.learning.planned.num_steps == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(st.lists(st.sampled_from(["same", "same", "batch", "keep", "short", "raise", "evict"]), max_size=8))
 def test_departures_from_plans_keep_the_bits(what):

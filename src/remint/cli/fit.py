@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import IO, Any
 
 from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
 from remint.cli.run import check_budget
@@ -31,8 +34,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "fit",
         help="find the largest size at which a script trains inside a budget",
         description="Run a script again and again, each time in a process of its own with another size, and find the "
-        "largest one that fits. The script gets --NAME SIZE, or the size in place of {NAME} in its arguments. Ctrl-C "
-        "prints what was found so far.",
+        "largest one that fits. The script gets --NAME SIZE, or the size in place of {NAME} in its arguments. While a "
+        "size is slow, a line says so. A size that becomes slower than --max-slowdown does not fit. Ctrl-C and SIGTERM "
+        "print what was found so far.",
         epilog=_FIT,
         **EXAMPLES,
     )
@@ -40,6 +44,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     fit.add_argument("--vary", required=True, metavar="NAME=SIZES", help="LOW:HIGH, LOW:HIGH:STEP, or A,B,C")
     fit.add_argument("--budget", required=True, help='bytes, such as "2GiB"')
     fit.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
+    fit.add_argument(
+        "--max-slowdown",
+        type=float,
+        default=10.0,
+        metavar="TIMES",
+        help="a size does not fit if a step becomes slower than this; inf for no limit (default: 10)",
+    )
     fit.add_argument("--plot", metavar="PATH", help="draw throughput against size (.png, .svg, .pdf)")
     add_json(fit, "all attempts")
     # The parser itself takes what follows `--` away: argparse has no place for it after options.
@@ -53,6 +64,8 @@ def fit_command(options: argparse.Namespace) -> int:
         raise ValueError(f"there is no file {options.script!r}: give the script to run")
     check_budget(options.budget)
     check_outputs(options.json, options.plot)
+    if not options.max_slowdown > 1:
+        raise ValueError(f"--max-slowdown is more than 1, or inf for no limit, not {options.max_slowdown}")
     name, sizes = _sizes(options.vary)
     tried: list[Attempt] = []
 
@@ -65,15 +78,18 @@ def fit_command(options: argparse.Namespace) -> int:
         print(f"{name} {last.size}: {verdict}", file=sys.stderr)
 
     stopped: BaseException | None = None
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
-    except (KeyboardInterrupt, ValueError) as error:
+    except (KeyboardInterrupt, SystemExit, ValueError) as error:
         if not tried:
             raise
         # What was found so far is worth having.
         stopped = error
         in_order = tuple(sorted(tried, key=lambda attempt: attempt.size))
         found = Fit(budget_bytes=parse_budget(options.budget), attempts=in_order)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if options.json is not None:
         write_json(options.json, found.summary())
     if options.json != "-":
@@ -104,17 +120,17 @@ def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
         figures = Path(folder) / "run.json"
         # A process of its own: what one size leaves behind does not count for the next.
         command = [sys.executable, "-m", "remint", "run", "--budget", options.budget, "--policy", options.policy]
-        command += ["--json", str(figures), options.script, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command += ["--max-slowdown", str(options.max_slowdown), "--json", str(figures), options.script, *arguments]
+        code, output = _run(command, f"{name} {size}")
         data: dict[str, Any] = json.loads(figures.read_text()) if figures.exists() else {}
     if data.get("status") == "oom":
         return Attempt(size=size, fits=False, failure=data["failure"])
-    if done.returncode != 0 or not data:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
+    if code != 0 or not data:
+        said = (output.strip() or "nothing").splitlines()
         # The script's own error, or what remint said about its arguments.
         errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
         reason = (errors or [line for line in said if line.startswith("remint: ")] or said)[-1]
-        raise ValueError(f"{options.script} failed with {name} {size}, exit code {done.returncode}: {reason}")
+        raise ValueError(f"{options.script} failed with {name} {size}, exit code {code}: {reason}")
     return Attempt(
         size=size,
         fits=True,
@@ -123,3 +139,39 @@ def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
         slowdown=data["slowdown"],
         num_rematerializations=data["num_rematerializations"],
     )
+
+
+def _run(command: list[str], what: str) -> tuple[int, str]:
+    """Run a command; return its exit code, and what it said on stderr, or else on stdout.
+
+    What it says about slow steps is passed on at once.
+    """
+    said: list[str] = []
+
+    def listen(stream: IO[str]) -> None:
+        for line in stream:
+            said.append(line)
+            slow = re.search(r"remint: ((this )?step (\d+|is).*?slower.*?\.)( |$)", line)
+            if slow:
+                print(f"{what}: {slow[1]}", file=sys.stderr, flush=True)
+
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        listener = threading.Thread(target=listen, args=(process.stderr,))
+        listener.start()
+        try:
+            process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            listener.join()
+        output.seek(0)
+        return process.returncode, "".join(said) if "".join(said).strip() else output.read()
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -47,7 +47,8 @@ def _report(args: argparse.Namespace) -> int:
     from remint.report.files import load_items
     from remint.results.run import Run
 
-    items = load_items(args.files, budget=args.budget, policies=args.policy.split(","))
+    is_page = Path(args.output).suffix in (".html", ".htm")  # pictures show one item
+    items = load_items(args.files, budget=args.budget, policies=args.policy.split(","), curves=is_page)
     write(args.output, items, title=args.title)
     if args.json is not None:
         figures = {name: item.summary() for name, item in items.items() if isinstance(item, Run)}

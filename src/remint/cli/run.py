@@ -51,8 +51,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run = commands.add_parser(
         "run",
         help="run a script inside a memory budget",
-        description="Run an unmodified script with all its CPU tensors in an arena of exactly the budget. Prints a "
-        "summary to stderr at the end, also when the script fails or is stopped, and exits with its exit code.",
+        description="Run an unmodified script with all its tensors in an arena of exactly the budget: those of the "
+        "accelerator, or of the CPU if there is none. Prints a summary to stderr at the end, also when the script "
+        "fails or is stopped, and exits with its exit code.",
         epilog=_RUN,
         **EXAMPLES,
     )

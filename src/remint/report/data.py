@@ -25,6 +25,9 @@ MOST_ROWS = 20
 MOST_HOLDERS = 10
 # A sweep draws one of these in the foreground: the default of real runs, or else that of simulations.
 DEFAULT_POLICIES = ("coop", "dtr-eq")
+# Of the curve of a trace.
+CURVE_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%")
+CURVE_MAX_SLOWDOWN = 10.0
 
 
 class _Finishes(Protocol):
@@ -54,6 +57,7 @@ def page_data(
             runs.append(plan_data(item, name))
         elif isinstance(item, Trace):
             runs.append(trace_data(item, name))
+            sweeps += sweep_data(cost_curve(item, name))
         else:
             runs.append(run_data(item if isinstance(item, Run) else item.finished(), name))
         if not isinstance(item, Advice | Sweep):
@@ -237,6 +241,19 @@ def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:
     # Show its own peak, not the budget that it was simulated in.
     data["budget"] = max(r + n for r, n in zip(data["rects"]["address"], data["rects"]["nbytes"], strict=True))
     return data
+
+
+def cost_curve(trace: Trace, name: str = "") -> Sweep:
+    """Return what the trace costs under each budget, with the policies that runs and simulations have by default."""
+    from remint.simulator import sweep
+
+    return sweep(
+        {name or "trace": trace},
+        budgets=CURVE_BUDGETS,
+        policies=DEFAULT_POLICIES,
+        memory="arena",
+        max_slowdown=CURVE_MAX_SLOWDOWN,
+    )
 
 
 def sweep_data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remint.graph import Graph, Plan
-from remint.report.data import Item
+from remint.report.data import Item, cost_curve
 from remint.report.figures import write_figure
 from remint.report.memory_viz import write_snapshot
 from remint.report.page import write_html
@@ -43,9 +43,9 @@ def write(
 
 
 def load_items(
-    paths: Sequence[str], *, budget: str | None = None, policies: Sequence[str] = ("coop",)
+    paths: Sequence[str], *, budget: str | None = None, policies: Sequence[str] = ("coop",), curves: bool = False
 ) -> dict[str, Item]:
-    """Read files; with a budget, traces are run inside it, once with each policy."""
+    """Read files. With a budget, traces are run inside it, with each policy, and with `curves` inside others, too."""
     items: dict[str, Item] = {}
     for path in paths:
         name = Path(path).name.split(".")[0]
@@ -54,6 +54,8 @@ def load_items(
             for policy in policies:
                 run = simulate(item, budget=budget, policy=policy, memory="arena", blocks=True)
                 items[_unused(items, f"{name}, {policy}" if len(policies) > 1 else name)] = run
+            if curves:
+                items[_unused(items, f"{name}, budgets")] = cost_curve(item, name)
         else:
             items[_unused(items, name)] = item
     return items
