@@ -109,6 +109,7 @@ void Learner::forget_found_steps() {
   first_number_ = last_first_number_;
   at_begin_ = at_last_begin_;
   figures_ = figures_before_;
+  counted_ = false;
 }
 
 // A step that was seen once is thought to come again.
