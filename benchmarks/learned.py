@@ -27,7 +27,7 @@ import workloads
 
 DEFAULT = ("unet:50,40", "gpt:25,21", "lstm:50,35", "mamba:45", "tree:30")
 WARM_UP = 4
-# Greedy steps that take longer than this many times the plain step are not waited for.
+# Where nothing is learned, steps that take longer than this many times the plain step are not waited for.
 PATIENCE = 30.0
 # Seconds to wait for plans. Where a plan is no better than what is known without one, none comes.
 PLANNING_SECONDS = 150.0
@@ -78,7 +78,7 @@ def measure(name: str, budget: int, *, learn: bool, plan: bool, rounds: int) -> 
         try:
             with remint.budget(budget, learn=learn, plan=plan) as run:
                 for _ in range(WARM_UP):
-                    if ratio_of_step() > PATIENCE:
+                    if ratio_of_step() > PATIENCE and not learn:
                         return Measured(f"over {PATIENCE:.0f}")
                 if plan:
                     wait_for_plan(run, ratio_of_step)

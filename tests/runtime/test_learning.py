@@ -98,6 +98,21 @@ def test_a_step_that_comes_again_is_learned(name, dropout):
     assert "learned" in str(run)
 
 
+def test_how_many_steps_it_takes_to_learn():
+    """One shows that memory is short, and one is noted. After a departure, one is noted again."""
+    model, plain = pair()
+    batch, odd = torch.randn(512, 32), torch.randn(500, 32)
+    budget = int(0.65 * peak_of_step(model, batch))
+    batches = [batch] * 5 + [odd] + [batch] * 3
+    with remint.budget(budget, plan=False, costs=COSTS) as run:
+        inside = train(model, optimizer_of("sgd", model), batches)
+    assert same(inside, train(plain, optimizer_of("sgd", plain), batches))
+    learning = run.learning
+    assert learning.num_departures == 1, str(learning)
+    assert (learning.greedy.num_steps, learning.learned.num_steps) == (3, 6), str(learning)
+    assert learning.num_known_steps == 1
+
+
 def test_without_learning_nothing_is_known():
     model, _ = pair()
     x = torch.randn(512, 32)

@@ -57,6 +57,7 @@ bool Learner::find_boundary() {
 
 void Learner::boundary() {
   collect_answer();
+  figures_before_ = figures_;
   std::uint32_t ended = kNone;
   // A step that fits has nothing to learn.
   const bool pressed = state_.engine->statistics().num_evictions > at_begin_.num_evictions;
@@ -75,16 +76,40 @@ void Learner::boundary() {
   } else if (recording_) {
     ended = learn();
     count(figures_.greedy);
+  } else if (pressed && !counted_) {
+    count(figures_.greedy);
   }
   stop_recording();
   if (ended != kNone && last_ != kNone) known_[last_].next = ended;
   last_ = ended;
   last_first_number_ = first_number_;
+  counted_ = false;
+  at_last_begin_ = at_begin_;
   at_begin_ = state_.engine->statistics();
   first_number_ = state_.next_number;
   used_at_begin_ = state_.arena->used();
   if (ended == kNone && !pressed) return;
   if (ended == kNone || !follow(next_of(ended))) record();
+}
+
+void Learner::forget_steps() {
+  known_.clear();
+  planner_.end();
+  asked_ = kNone;
+  last_ = kNone;
+}
+
+// Steps were thought to end with backward passes. Now the first one ends that the program tells of: what came
+// since the last backward pass is a part of it.
+void Learner::forget_found_steps() {
+  if (following_ != kNone) state_.engine->stop_following();
+  following_ = kNone;
+  stop_recording();
+  forget_steps();
+  first_number_ = last_first_number_;
+  at_begin_ = at_last_begin_;
+  figures_ = figures_before_;
+  counted_ = false;
 }
 
 // A step that was seen once is thought to come again.
@@ -112,6 +137,7 @@ void Learner::interrupted() {
 
 void Learner::count(StepFigures& figures) {
   const Statistics& now = state_.engine->statistics();
+  counted_ = true;
   ++figures.num_steps;
   figures.computed += now.computed - at_begin_.computed;
   figures.rematerialized += now.rematerialized - at_begin_.rematerialized;
@@ -181,20 +207,20 @@ std::uint32_t Learner::learn() {
   if (id == known_.size()) {
     if (known_.size() == kMostSteps) {
       // Those that were seen once are many, where every step is another one.
-      known_.clear();
-      planner_.end();
-      asked_ = kNone;
-      last_ = kNone;
+      forget_steps();
       id = 0;
     }
     known_.emplace_back();
   }
   KnownStep& known = known_[id];
   known.trace = std::move(*step);
+  // A step that nobody noted came before: it is thought to have been the same as this one. If it was not, the
+  // constants are not found where they should be, and the step is noted again.
+  const std::uint32_t before = last_ == kNone ? id : last_;
   known.roles.clear();
   for (std::uint64_t number : known.trace.constants) {
-    const bool from_last = last_ != kNone && number >= last_first_number_;
-    known.roles.push_back(from_last ? Role{last_, number - last_first_number_} : Role{kNone, number});
+    const bool from_last = number >= last_first_number_;
+    known.roles.push_back(from_last ? Role{before, number - last_first_number_} : Role{kNone, number});
   }
   if (known.signatures.empty()) {
     const RecordedColumns& columns = known.trace.columns;

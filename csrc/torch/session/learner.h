@@ -60,6 +60,7 @@ class Learner {
   void note_peak() { peak_ = state_.arena->recent_peak(); }
   // The program says that a step ends, and another one begins. Not while an op runs.
   void step_ended() {
+    if (!told_) forget_found_steps();
     told_ = true;
     boundary();
   }
@@ -112,6 +113,8 @@ class Learner {
 
   std::uint32_t next_of(std::uint32_t id) const;
   void boundary();
+  void forget_steps();
+  void forget_found_steps();
   void check_op(const Operator& op, std::uint64_t signature);
   void depart(const std::string& why);
   void record();
@@ -145,6 +148,9 @@ class Learner {
   std::uint32_t last_ = kNone;
   std::uint64_t last_first_number_ = 0;
   Statistics at_begin_;
+  Statistics at_last_begin_;
+  bool counted_ = false;            // the step at hand is among the figures
+  LearningFigures figures_before_;  // without the step before
   Bytes used_at_begin_ = 0;
   Bytes peak_ = 0;            // of the step
   Bytes used_by_others_ = 0;  // bytes that the step which is followed does not touch
