@@ -11,7 +11,7 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench docs asan tsan cuda-check torch-versions clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan cuda-check clean
 
 setup: $(VENV)/installed build
 
@@ -145,6 +145,7 @@ cuda-check: $(VENV)/installed $(CUDA_VENV)/installed
 	tail -n 1 "$(CUDA_LOG)"
 
 # Which versions of torch remint works with: one environment after the other. `VERSIONS="2.13.0 2.15.0"` for some.
+.PHONY: torch-versions
 torch-versions: $(VENV)/installed
 	$(BIN)/python benchmarks/torch_versions.py $(VERSIONS)
 
