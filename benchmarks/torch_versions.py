@@ -131,7 +131,7 @@ def main() -> None:
             try:
                 found = try_version(version, Path(folder), cuda_builds=args.cuda_builds)
             except Failed as error:
-                found = {"torch": version, "failure": str(error).replace(folder, "…")}
+                found = {"torch": version, "failure": str(error).replace(folder, "…").replace(f"{ROOT}/", "")}
         results.append(found)
         print(*row(found), sep="  ", flush=True)
     headings = ["torch", "build", "pip install", "first remint doctor", "result"]

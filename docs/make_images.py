@@ -1,11 +1,16 @@
 """Make the pictures of README and docs: `python docs/make_images.py` (needs torch, and chromium for the screenshots).
 
+The picture of a notebook needs nbconvert and ipykernel, too: it is left as it is where they are missing.
+
 `report_run` is a real run, so its times are this machine's. The costs of the others are estimated, not measured: they
 come out the same everywhere.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,13 +30,13 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
 
+from tests.support import chromium  # noqa: E402 (found by the line above)
+
 
 def main() -> None:
     """Write all pictures."""
     import torch
     from models import make
-
-    from tests.support import chromium
 
     torch.set_num_threads(1)
     model, batch = make("unet")
@@ -75,7 +80,24 @@ def main() -> None:
             )
             browser.hover(*where)
             browser.screenshot(IMAGES / f"{page}.png", height=620 if page == "report_sweep" else 1260)
+        notebook(Path(name), browser)
         assert not browser.errors, browser.errors
+
+
+def notebook(folder: Path, browser: chromium.Browser) -> None:
+    """Run the example notebook, and take a picture of it."""
+    if not (importlib.util.find_spec("nbconvert") and importlib.util.find_spec("ipykernel")):
+        print("notebook.png is left as it is: it needs nbconvert and ipykernel", file=sys.stderr)
+        return
+    command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "html", "--output-dir", str(folder)]
+    subprocess.run([*command, str(ROOT / "examples" / "notebook.ipynb")], check=True)
+    # nbconvert's page asks a server for MathJax, which nothing here needs.
+    path = folder / "notebook.html"
+    page = re.sub(r"<script[^>]*(src=|mathjax|require).*?</script>", "", path.read_text(), flags=re.DOTALL | re.I)
+    path.write_text(page)
+    browser.open(path)
+    browser.wait_for("document.readyState === 'complete'")
+    browser.screenshot(IMAGES / "notebook.png", height=1060)
 
 
 if __name__ == "__main__":

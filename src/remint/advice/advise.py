@@ -27,7 +27,7 @@ def advise(
     the smallest one, and which one to use. `print` it, or write it as a page with its `report(path)`.
 
     Args:
-        step: runs one training step. It is called about 20 times, and trains each time.
+        step: runs one training step. It is called 20 to 60 times, and trains each time.
         fits: ask about this budget: bytes, a string such as `"24GiB"`, or a percentage of the peak.
         accept: recommend the smallest budget in which a step takes at most this many times as long as a plain one; or
             as in the quickest budget, where watching the ops takes that long by itself.

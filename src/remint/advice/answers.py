@@ -65,7 +65,6 @@ class Question:
             plain_seconds=watch.plain_seconds,
             recorded_seconds=watch.recorded_seconds,
             bookkeeping_seconds=watch.bookkeeping_seconds,
-            busy=watch.busy,
             beside_bytes=self._beside(watch.live),
         )
         counted = tuple(holder for holder in watch.live if self._counts(holder))

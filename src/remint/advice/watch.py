@@ -1,4 +1,4 @@
-"""Looks at the steps of a program one after the other: plain, recorded, recorded with lines, in a budget.
+"""Looks at the steps of a program one after the other: plain, recorded, recorded with lines, both timed, in a budget.
 
 The program says where its steps end. What happens between is up to the watch: it opens and closes recordings and
 budgets at these points, and raises nothing of its own.
@@ -23,6 +23,9 @@ from remint.runtime.recording import record
 from remint.trace import Trace
 
 LINED_STEPS = 2
+# Short steps are timed more often, as far as the program has them: at most so many, and so many seconds.
+TIMED_STEPS = 8
+TIMED_SECONDS = 0.5
 
 
 class Watch:
@@ -32,10 +35,8 @@ class Watch:
         """Time and record `steps` steps, not counting the first. `try_budget` chooses what to try, None for nothing."""
         self.num_steps = steps
         self.done = False
-        self.busy = 1.0
-        """The part of the time of the last recorded step in which its thread could run."""
         self.seen_steps = 0
-        self.plain_seconds = self.recorded_seconds = self.bookkeeping_seconds = 0.0
+        self.plain_seconds = self.recorded_seconds = 0.0
         self.trace: Trace
         self.lined_trace: Trace
         self.live: tuple[Holder, ...] = ()
@@ -45,6 +46,7 @@ class Watch:
         self._seconds: list[float] = []
         self._open: AbstractContextManager[Any] | None = None
         self._opened: Any = None
+        self._fastest_recorded = 0.0
         self._trial_bytes = 0
         self._trial_steps = TrialSteps()
         # The CPU time of this thread leaves out what others on the machine take. With several threads it would also
@@ -71,6 +73,11 @@ class Watch:
             self.trial = Trial(budget_bytes=self._trial_bytes, num_steps=len(self._seconds) + 1, slowdown=None)
 
     @property
+    def bookkeeping_seconds(self) -> float:
+        """What watching takes for one op."""
+        return (self.recorded_seconds - self.plain_seconds) * self.num_steps / max(1, self.trace.num_ops)
+
+    @property
     def recorded(self) -> bool:
         """Whether enough was seen for an answer."""
         return hasattr(self, "lined_trace")
@@ -92,13 +99,22 @@ class Watch:
     def _recorded(self) -> None:
         if len(self._seconds) < self.num_steps:
             return
-        self.recorded_seconds = min(self._seconds[1:] or self._seconds)
-        self.busy = min(1.0, self._seconds[-1] / self._wall_seconds) if self._wall_seconds else 1.0
         recording = self._opened
         self.close()
+        self._fastest_recorded = min(self._seconds[1:] or self._seconds)
+        self._note_recorded()
         self.trace = recording.trace
-        self.bookkeeping_seconds = recording.bookkeeping_seconds / max(1, recording.trace.num_ops)
         self._enter(record(source_lines=True), self._lined)
+
+    @property
+    def _timed_enough(self) -> bool:
+        # The first step after a change is not like the others.
+        timed = self._seconds[1:]
+        return len(timed) >= TIMED_STEPS or (len(timed) >= 2 and sum(timed) >= TIMED_SECONDS)
+
+    def _note_recorded(self) -> None:
+        """Note how long a watched step takes: no less than a plain one, although others on the machine disturb both."""
+        self.recorded_seconds = max(self.plain_seconds, self._fastest_recorded)
 
     def _lined(self) -> None:
         if len(self._seconds) < LINED_STEPS:
@@ -106,6 +122,21 @@ class Watch:
         recording = self._opened
         self.close()
         self.lined_trace = recording.trace
+        self._enter(record(), self._timed_recorded)
+
+    def _timed_recorded(self) -> None:
+        if not self._timed_enough:
+            return
+        self.close()
+        self._fastest_recorded = min(self._fastest_recorded, *self._seconds[1:])
+        self._seconds.clear()
+        self._phase = self._timed_plain
+
+    def _timed_plain(self) -> None:
+        if not self._timed_enough:
+            return
+        self.plain_seconds = min(self.plain_seconds, *self._seconds[1:])
+        self._note_recorded()
         nbytes = self._try_budget(self)
         if nbytes is None:
             self.done = True

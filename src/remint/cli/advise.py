@@ -27,9 +27,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "advise",
         help="say which budget a script can have, and what it costs",
-        description="Run some steps of an unmodified script, and say what a step needs, what holds the memory, how "
-        "much slower it is in each budget, and which one to use. A step ends where the optimizer steps. The script is "
-        "stopped after about 20 steps.",
+        description="Run some steps of an unmodified script on the CPU, and say what a step needs, what holds the "
+        "memory, how much slower it is in each budget, and which one to use. A step ends where the optimizer steps. "
+        "The script is stopped when the steps in that budget are learned, after 20 to 60 of them.",
         epilog=_ADVISE,
         **EXAMPLES,
     )

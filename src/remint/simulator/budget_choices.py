@@ -41,11 +41,9 @@ class MeasuredSteps:
     plain_seconds: float
     """Of one step without remint."""
     recorded_seconds: float
-    """Of one step while all its ops were seen, as they are in a budget that is short of memory."""
+    """Of one step while all its ops are seen, as they are in a budget that is short of memory."""
     bookkeeping_seconds: float = 0.0
     """Of one op, around it. An eviction takes about as long, a replay twice."""
-    busy: float = 1.0
-    """Seconds of `plain_seconds` per second of the trace: on a busy machine, kernels wait for a core."""
     beside_bytes: int = 0
     """Counted in every budget, but not in the trace: what the program made before, and holds."""
 
@@ -54,6 +52,11 @@ class MeasuredSteps:
         """What a step takes without a budget, workspaces included."""
         run = simulate(self.trace, budget=2 * self.trace.peak_bytes + (1 << 20), policy="coop", memory="arena")
         return run.peak_bytes + self.beside_bytes
+
+    @property
+    def scale(self) -> float:
+        """Seconds of `plain_seconds` per second of the trace, on a busy machine: all ops take at most the step."""
+        return min(1.0, self.plain_seconds * self.num_steps / self.trace.seconds) if self.trace.seconds else 1.0
 
     @property
     def min_budget_bytes(self) -> int:
@@ -141,4 +144,4 @@ def _more_seconds(steps: MeasuredSteps, run: Run) -> float:
 
 
 def _slowdown(steps: MeasuredSteps, more_seconds: float) -> float:
-    return (steps.recorded_seconds + steps.busy * more_seconds / steps.num_steps) / steps.plain_seconds
+    return (steps.recorded_seconds + steps.scale * more_seconds / steps.num_steps) / steps.plain_seconds
