@@ -79,7 +79,8 @@ void ThrashGuard::raise() {
                         format_bytes(state_.options.budget) + ", tensors are recomputed again and again. ";
   const Bytes enough = state_.learner == nullptr ? 0 : state_.learner->budget_for(max_slowdown_);
   if (enough > 0) {
-    message += "By the step before, a budget of about " + format_bytes(enough, Rounding::kUp) + " would do.";
+    message += "By the step before, a budget of about " + format_bytes(enough, Rounding::kUp) +
+               " would do. That is an estimate: so close to the smallest budget a run may still fail.";
   } else {
     message += "Use a larger budget: how large is not known yet, as no step has ended. Try " +
                format_bytes(state_.options.budget + state_.options.budget / 4) + ".";
