@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Callable
@@ -66,7 +67,9 @@ def train(name: str, budget: int, max_slowdown: float) -> int:
     return run.peak_bytes
 
 
-PEAKS = {name: train(name, 1 << 28, 10.0) for name in MODELS}
+@functools.cache
+def peak(name: str) -> int:
+    return train(name, 1 << 28, 10.0)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -76,7 +79,7 @@ PEAKS = {name: train(name, 1 << 28, 10.0) for name in MODELS}
     max_slowdown=st.sampled_from([1.5, 3.0, 10.0]),
 )
 def test_the_budget_that_an_error_names(name: str, percent: int, max_slowdown: float) -> None:
-    budget, tried = PEAKS[name] * percent // 100, 0
+    budget, tried = peak(name) * percent // 100, 0
     while True:
         try:
             train(name, budget, max_slowdown)
@@ -96,4 +99,4 @@ def test_the_budget_that_an_error_names(name: str, percent: int, max_slowdown: f
         budget, tried = better, tried + 1
         assert tried < 40, text
     # Nobody is led past what the program takes without a budget, but for what blocks leave between them.
-    assert tried == 0 or budget <= 1.5 * PEAKS[name]
+    assert tried == 0 or budget <= 1.5 * peak(name)
