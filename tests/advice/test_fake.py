@@ -42,6 +42,30 @@ def test_nothing_is_allocated() -> None:
     assert "does not fit in 80GiB" in advice.verdict()
 
 
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(100, 64)
+        self.memory = nn.LSTM(64, 64, batch_first=True)
+        self.norm = nn.BatchNorm1d(64)
+        self.head = nn.Linear(64, 100, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(self.memory(self.embedding(x))[0].flatten(0, 1)))
+
+
+@pytest.mark.parametrize("convert", [lambda m: m.to(torch.bfloat16), lambda m: m.half().bfloat16()])
+def test_weights_are_converted(convert: Any) -> None:
+    def make() -> Any:
+        return convert(Tied()), (torch.zeros(8, 16, dtype=torch.long),), None, lambda y: y.float().square().mean()
+
+    advice = advise_fake(make, subject="step", device=DEVICES["a100-80gb"])
+    weights = {holder.kind: holder.nbytes for holder in advice.holders}["weights"]
+    assert weights == sum(weight.nbytes for weight in Tied().bfloat16().parameters())
+    assert type(Tied().half()._apply(lambda x: x)) is Tied
+
+
 def test_costs_follow_the_device() -> None:
     slow = Device(name="slow", memory_bytes=1 << 40, bytes_per_second=1e9, flops_16_bits=1e9, flops_32_bits=1e9)
     made = [advise_fake(step, subject="step", device=device) for device in (slow, DEVICES["h100-80gb"])]

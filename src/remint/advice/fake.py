@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from remint.advice.answers import Question, answer, trace_holders
 from remint.advice.devices import Device
+from remint.advice.fake_modules import converted_modules
 from remint.capture.costs import Cost, work_of
 from remint.capture.joint_graph import Joint, trace_joint
 from remint.capture.storages import find_storages, to_graph
@@ -45,7 +46,8 @@ def advise_fake(
         raise ValueError(f"optimizer is one of {', '.join(OPTIMIZER_STATE)}, not {optimizer!r}")
     question = Question(subject, is_script=False, fits=device.memory_bytes if fits is None else fits, accepted=accept)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model, args, kwargs, loss = make()
+        with converted_modules():
+            model, args, kwargs, loss = make()
         joint = trace_joint(model, args, kwargs or {}, loss)
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     graph = _graph(joint, device)
