@@ -56,6 +56,8 @@ def test_learned_steps(name, percent, optimizer, request, record_property):
         record_property(f"learned steps of {name}", learning.learned.num_steps)
         # Random trees share no step.
         assert learning.num_known_steps > 0 or name == "tree_lstm"
+        # Where all kernels are thought to cost the same, few guides are better than the policy.
+        assert learning.learned.num_steps > 0 or (name, percent) != ("lstm", 50)
 
 
 @pytest.mark.parametrize("delay_us", DELAYS)
