@@ -339,3 +339,13 @@ def test_nested_budgets_in_threads():
                 assert 0 < run.peak_bytes <= run.budget_bytes
 
     in_threads(work, work, work)
+
+
+def test_symbolic_sizes_with_two_budgets_open():
+    """Where two are open, each argument is looked at; the size of a fake tensor must not be asked for."""
+    with remint.budget("64MiB"), remint.budget("32MiB"):
+        compiled = torch.compile(lambda x: (x * 2).relu().sum(), backend="aot_eager", dynamic=True)
+        for rows in (5, 7, 9):
+            x = torch.randn(rows, 4, requires_grad=True)
+            compiled(x).backward()
+            assert torch.equal(x.grad, (x > 0) * 2.0)
