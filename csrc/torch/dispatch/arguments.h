@@ -7,8 +7,6 @@
 
 #include <cstdint>
 
-#include "torch/backends/tensor_keys.h"
-
 namespace remint {
 
 // The place of a tensor within an argument: none of a list, or in a list of lists, which only collectives
@@ -38,16 +36,12 @@ void for_tensors(const c10::IValue& value, Visit&& visit) {
 }
 
 // The storage of a tensor; none for what has no bytes. Under torch.compile, the size of a meta storage can be
-// a symbol, which must not be asked for. Only tensors of these keys have such storages. The others are not
-// asked: another thread may be writing the DataPtr, which has the device.
+// a symbol: then it has none. (The device is not asked for: it is part of the DataPtr, which another thread
+// may be writing.)
 inline c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->has_storage()) return nullptr;
   c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  if (storage == nullptr) return nullptr;
-  const c10::DispatchKeySet keys = keys_of(tensor).load(std::memory_order_relaxed);
-  const bool may_be_meta =
-      keys.has(c10::DispatchKey::Python) || keys.has_backend(c10::BackendComponent::MetaBit);
-  return may_be_meta && storage->device_type() == c10::DeviceType::Meta ? nullptr : storage;
+  return storage == nullptr || storage->sym_nbytes().is_heap_allocated() ? nullptr : storage;
 }
 
 }  // namespace remint
