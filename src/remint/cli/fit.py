@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
 from remint.cli.run import check_budget
+from remint.cli.termination import Terminated, raises_on_sigterm
 from remint.results.largest_fit import Attempt, Fit, find_largest
 from remint.units import parse_budget
 
@@ -78,18 +77,16 @@ def fit_command(options: argparse.Namespace) -> int:
         print(f"{name} {last.size}: {verdict}", file=sys.stderr)
 
     stopped: BaseException | None = None
-    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
-    except (KeyboardInterrupt, SystemExit, ValueError) as error:
+        with raises_on_sigterm():
+            found = find_largest(attempt, sizes, budget=options.budget, progress=progress)
+    except (KeyboardInterrupt, Terminated, ValueError) as error:
         if not tried:
             raise
         # What was found so far is worth having.
         stopped = error
         in_order = tuple(sorted(tried, key=lambda attempt: attempt.size))
         found = Fit(budget_bytes=parse_budget(options.budget), attempts=in_order)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     if options.json is not None:
         write_json(options.json, found.summary())
     if options.json != "-":
@@ -171,7 +168,3 @@ def _run(command: list[str], what: str) -> tuple[int, str]:
             listener.join()
         output.seek(0)
         return process.returncode, "".join(said) if "".join(said).strip() else output.read()
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

@@ -7,9 +7,10 @@ import runpy
 import signal
 import sys
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NamedTuple
 
+from remint.cli.termination import Terminated, raises_on_sigterm
 from remint.errors import BudgetError
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -27,15 +28,11 @@ class Ended(NamedTuple):
             return "The script failed: its budget is too small, see above."
         if isinstance(self.error, KeyboardInterrupt):
             return "The script was interrupted."
-        if isinstance(self.error, _Terminated):
+        if isinstance(self.error, Terminated):
             return "The script was terminated (SIGTERM)."
         if self.error is not None:
             return f"The script failed: {type(self.error).__name__}, see above."
         return f"The script ended with exit code {self.code}." if self.code else ""
-
-
-class _Terminated(SystemExit):
-    """SIGTERM: the script's own cleanup runs, then the summary is printed."""
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:
@@ -54,15 +51,15 @@ def check_script(options: argparse.Namespace) -> None:
 def run_script(options: argparse.Namespace, *, quiet: type[BaseException] | tuple[()] = ()) -> Ended:
     """Run the script; an error it ends with is printed, without frames of remint, unless it is a `quiet` one."""
     sys.argv = [options.script, *options.args]
-    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        if options.module:
-            sys.path.insert(0, "")
-            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-        else:
-            sys.path.insert(0, str(Path(options.script).resolve().parent))
-            runpy.run_path(options.script, run_name="__main__")
-    except _Terminated as end:
+        with raises_on_sigterm():
+            if options.module:
+                sys.path.insert(0, "")
+                runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, str(Path(options.script).resolve().parent))
+                runpy.run_path(options.script, run_name="__main__")
+    except Terminated as end:
         return Ended(128 + signal.SIGTERM, end)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
@@ -74,8 +71,6 @@ def run_script(options: argparse.Namespace, *, quiet: type[BaseException] | tupl
         if not isinstance(error, quiet):
             sys.excepthook(type(error), error.with_traceback(frames), frames)
         return Ended(130 if isinstance(error, KeyboardInterrupt) else 1, error)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return Ended(0, None)
 
 
@@ -85,10 +80,6 @@ def misplaced_options(options: argparse.Namespace, known: list[str]) -> str:
     if not ours:
         return ""
     return f"Hint: {', '.join(ours)} came after the script's name, so the script got it. remint's options come before."
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated(128 + number)
 
 
 def _of_the_script(traceback: TracebackType | None) -> TracebackType | None:
