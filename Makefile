@@ -149,7 +149,6 @@ cuda-check: setup $(CUDA_VENV)/installed
 	tail -n 1 "$(CUDA_LOG)"
 
 # Which versions of torch remint works with: one environment after the other. `VERSIONS="2.13.0 2.15.0"` for some.
-.PHONY: torch-versions
 torch-versions: $(VENV)/installed
 	$(BIN)/python benchmarks/torch_versions.py $(VERSIONS)
 

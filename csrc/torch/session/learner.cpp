@@ -99,8 +99,8 @@ void Learner::forget_steps() {
   last_ = kNone;
 }
 
-// Steps were thought to end with backward passes. Now the first one ends that the program tells of: what came
-// since the last backward pass is a part of it.
+// The program tells of the end of a step for the first time. Until now, steps were thought to end with
+// backward passes: the step that ends here began before the last one of them.
 void Learner::forget_found_steps() {
   if (following_ != kNone) state_.engine->stop_following();
   following_ = kNone;
