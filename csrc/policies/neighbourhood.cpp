@@ -237,6 +237,11 @@ class Closures final : public Neighbourhood {
   void invalidate_around(StorageId id, Above&& above) {
     cache_[id].up = cache_[id].down = false;
     changed(id);
+    // Nobody reads what an op has just made, so there is nothing to walk.
+    if (!descendants_ && records_.storage(id).readers == 0) {
+      cache_[id].carried = true;
+      return;
+    }
     reach<kDown>(id, [&](StorageId next, bool resident) {
       if (!resident) return descendants_ || !cache_[next].carried;
       cache_[next].up = false;

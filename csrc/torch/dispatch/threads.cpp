@@ -13,7 +13,12 @@
 #include "torch/session/session.h"
 
 namespace remint {
-namespace {
+
+namespace detail {
+constinit thread_local ThisThread this_thread;
+}
+using detail::this_thread;
+using detail::ThisThread;
 
 // A budget that some thread entered.
 struct Entered {
@@ -25,18 +30,10 @@ struct Entered {
   std::atomic<bool> asleep{false};
 };
 
+namespace {
+
 // What this thread itself entered, innermost last.
 thread_local std::vector<std::shared_ptr<Entered>> entered;
-
-// What is asked for with every op. One object, because each look at a thread-local one of a module is a call.
-struct ThisThread {
-  Entered* innermost = nullptr;
-  const std::shared_ptr<Session>* working = nullptr;
-  int kernel_depth = 0;
-  bool collective = false;
-  bool outside = false;
-};
-constinit thread_local ThisThread this_thread;
 
 // Budgets that sleep. While there are none, a thread without the key costs nothing.
 std::atomic<int> num_asleep{0};
@@ -97,10 +94,11 @@ const Entered* sleeping() {
 // The budget that this thread works for.
 const Entered* current(const ThisThread& here) {
   if (here.outside) return nullptr;
-  if (!c10::impl::tls_is_dispatch_key_included(kKey)) return num_asleep == 0 ? nullptr : sleeping();
+  const c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+  if (!local.included_.has(kKey)) return num_asleep == 0 ? nullptr : sleeping();
   // A thread that took over the state of a running kernel (gloo's): what it allocates is its own, and it must
   // not wait for that kernel.
-  if (here.kernel_depth == 0 && c10::impl::tls_is_dispatch_key_excluded(kKey)) return nullptr;
+  if (here.kernel_depth == 0 && local.excluded_.has(kKey)) return nullptr;
   for (const Entered* one = here.innermost == nullptr ? handed_on() : here.innermost; one != nullptr;
        one = one->outer.get()) {
     if (!one->left.load(std::memory_order_relaxed)) return one;
@@ -170,35 +168,6 @@ void sleep_in_this_thread(bool asleep) {
 
 bool sleeps_in_this_thread() {
   return num_asleep != 0 && this_thread.working == nullptr && !this_thread.outside && sleeping() != nullptr;
-}
-
-WorkingFor::WorkingFor(const std::shared_ptr<Session>& session) : before_(this_thread.working) {
-  this_thread.working = &session;
-}
-WorkingFor::~WorkingFor() {
-  this_thread.working = before_;
-}
-
-InKernel::InKernel() {
-  ++this_thread.kernel_depth;
-}
-InKernel::~InKernel() {
-  --this_thread.kernel_depth;
-}
-
-OutsideBudgets::OutsideBudgets() : before_(std::exchange(this_thread.outside, true)) {}
-OutsideBudgets::~OutsideBudgets() {
-  this_thread.outside = before_;
-}
-
-void note_collective() {
-  this_thread.collective = true;
-}
-bool collective_noted() {
-  return this_thread.collective;
-}
-void clear_collective() {
-  this_thread.collective = false;
 }
 
 void watch_forks() {

@@ -10,17 +10,34 @@
 #include <c10/util/ArrayRef.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace remint {
 
 class Session;
+struct Entered;
 
 // Operator calls are seen at this key.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::CustomRNGKeyId;
 
 // One budget: a session for each device. They share a lock.
 using Sessions = std::vector<std::shared_ptr<Session>>;
+
+namespace detail {
+
+// What is asked for with every op, of one thread. One object, because the first look at a thread-local
+// variable of a module is a call in every function.
+struct ThisThread {
+  Entered* innermost = nullptr;  // the budget that it entered last
+  const std::shared_ptr<Session>* working = nullptr;
+  int kernel_depth = 0;
+  bool collective = false;
+  bool outside = false;
+};
+extern constinit thread_local ThisThread this_thread;
+
+}  // namespace detail
 
 // The sessions that this thread works for; none outside of all budgets. They live at least until the thread
 // leaves them.
@@ -45,8 +62,10 @@ bool sleeps_in_this_thread();
 // This thread allocates for a session that runs an op again, which need not be one it is inside of.
 class WorkingFor {
  public:
-  explicit WorkingFor(const std::shared_ptr<Session>& session);
-  ~WorkingFor();
+  explicit WorkingFor(const std::shared_ptr<Session>& session) : before_(detail::this_thread.working) {
+    detail::this_thread.working = &session;
+  }
+  ~WorkingFor() { detail::this_thread.working = before_; }
   WorkingFor(const WorkingFor&) = delete;
   WorkingFor& operator=(const WorkingFor&) = delete;
 
@@ -57,8 +76,8 @@ class WorkingFor {
 // This thread is in a kernel that was called through the interposed key.
 class InKernel {
  public:
-  InKernel();
-  ~InKernel();
+  InKernel() { ++detail::this_thread.kernel_depth; }
+  ~InKernel() { --detail::this_thread.kernel_depth; }
   InKernel(const InKernel&) = delete;
   InKernel& operator=(const InKernel&) = delete;
 };
@@ -66,8 +85,8 @@ class InKernel {
 // This thread is in no budget meanwhile: what it allocates is ordinary memory.
 class OutsideBudgets {
  public:
-  OutsideBudgets();
-  ~OutsideBudgets();
+  OutsideBudgets() : before_(std::exchange(detail::this_thread.outside, true)) {}
+  ~OutsideBudgets() { detail::this_thread.outside = before_; }
   OutsideBudgets(const OutsideBudgets&) = delete;
   OutsideBudgets& operator=(const OutsideBudgets&) = delete;
 
@@ -76,9 +95,15 @@ class OutsideBudgets {
 };
 
 // Whether a kernel talked to other ranks. Such a kernel must not run again, whatever it is called.
-void note_collective();
-bool collective_noted();
-void clear_collective();
+inline void note_collective() {
+  detail::this_thread.collective = true;
+}
+inline bool collective_noted() {
+  return detail::this_thread.collective;
+}
+inline void clear_collective() {
+  detail::this_thread.collective = false;
+}
 
 // Sees to it that a forked child does not wait for threads that it does not have.
 void watch_forks();

@@ -3,6 +3,8 @@
 #include <ATen/core/List.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
+
 namespace remint {
 
 bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage) {
@@ -22,8 +24,8 @@ at::Generator generator_of(const Backend& backend, const Operator& op, const tor
 void TensorLook::assign(const at::Tensor& tensor) {
   const at::IntArrayRef s = tensor.sizes();
   const at::IntArrayRef t = tensor.strides();
-  sizes.assign(s.begin(), s.end());
-  strides.assign(t.begin(), t.end());
+  extents.resize_for_overwrite(s.size() + t.size());
+  std::copy(t.begin(), t.end(), std::copy(s.begin(), s.end(), extents.begin()));
   offset = tensor.storage_offset();
   dtype = tensor.dtype();
   conjugate = tensor.is_conj();
@@ -33,9 +35,9 @@ void TensorLook::assign(const at::Tensor& tensor) {
 
 std::size_t TensorLook::nbytes() const {
   std::int64_t last = offset + 1;
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) return 0;
-    last += (sizes[d] - 1) * strides[d];
+  for (std::size_t d = 0; d < sizes().size(); ++d) {
+    if (sizes()[d] == 0) return 0;
+    last += (sizes()[d] - 1) * strides()[d];
   }
   return static_cast<std::size_t>(last) * dtype.itemsize();
 }
@@ -47,7 +49,7 @@ at::Tensor TensorLook::tensor_at(Backend& backend, void* address, std::size_t nb
       c10::GetAllocator(backend.device().type()), /*resizable=*/true);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(std::move(storage)), c10::DispatchKeySet(backend.dispatch_key()), dtype);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes(), strides(), offset);
   if (conjugate) tensor._set_conj(true);
   if (negative) tensor._set_neg(true);
   // Some kernels choose their way by it.

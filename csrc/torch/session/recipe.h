@@ -17,13 +17,15 @@ namespace remint {
 
 // How a tensor looks at a storage.
 struct TensorLook {
-  c10::SmallVector<std::int64_t, 5> sizes;
-  c10::SmallVector<std::int64_t, 5> strides;
+  c10::SmallVector<std::int64_t, 10> extents;  // sizes, then strides
   std::int64_t offset = 0;
   caffe2::TypeMeta dtype;
   bool conjugate = false;
   bool negative = false;
   bool requires_grad = false;
+
+  at::IntArrayRef sizes() const { return {extents.data(), extents.size() / 2}; }
+  at::IntArrayRef strides() const { return {extents.data() + extents.size() / 2, extents.size() / 2}; }
 
   void assign(const at::Tensor& tensor);
   // A tensor that looks like this at `nbytes` of memory, which it does not own.

@@ -16,20 +16,19 @@ SessionState::SessionState(const SessionOptions& options, Backend& backend)
 SessionState::~SessionState() = default;
 
 void SessionState::forget() {
-  // What goes below can drop more records.
-  Records::Dropped now = std::move(forgetting_);
-  std::swap(now, dropped);
-  std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone = std::move(gone_);
-  for (StorageId id : now.storages) {
+  std::swap(forgetting_, dropped);
+  for (StorageId id : forgetting_.storages) {
     owned->forget(id);
-    constants->forget(id, gone);
+    constants->forget(id, gone_);
   }
-  for (StorageId id : now.cached) constants->cache(id, gone);
-  for (std::uint64_t id : now.ops) recipes.remove(id);
+  for (StorageId id : forgetting_.cached) constants->cache(id, gone_);
+  for (std::uint64_t id : forgetting_.ops) recipes.remove(id);
+  forgetting_.clear();
+  if (gone_.empty()) return;
+  // Last, and not in a member: what a storage frees can run other ops, which come here again.
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> gone = std::move(gone_);
   gone.clear();
-  now.clear();
   gone_ = std::move(gone);
-  forgetting_ = std::move(now);
 }
 
 void* SessionState::address_of(StorageId id) const {
