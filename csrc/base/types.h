@@ -9,6 +9,9 @@ namespace remint {
 using Bytes = std::int64_t;
 using Nanoseconds = std::int64_t;
 
+// Of blocks in the memory of a CPU, real or simulated.
+inline constexpr Bytes kCpuAlignment = 64;
+
 // Indices into the tables of `Records` and `Arena`. Slots of dropped records are used again.
 using StorageId = std::uint32_t;
 using ValueId = std::uint32_t;

@@ -120,15 +120,24 @@ py::object simulate(const py::object& trace, Bytes budget, Bytes alignment,
   return d;
 }
 
+std::vector<Bytes> shrunk_budgets(Bytes budget) {
+  std::vector<Bytes> budgets;
+  for (Bytes shrink : kShrinks) budgets.push_back(shrunk(budget, shrink));
+  return budgets;
+}
+
 }  // namespace
 
 void bind_learning(py::module_& module) {
   module.def(
-      "simulate_step", &simulate, py::arg("trace"), py::kw_only(), py::arg("budget"), py::arg("alignment"),
-      py::arg("actions") = py::none(), py::arg("arena_bytes") = 0,
+      "simulate_step", &simulate, py::arg("trace"), py::kw_only(), py::arg("budget"),
+      py::arg("alignment") = kCpuAlignment, py::arg("actions") = py::none(), py::arg("arena_bytes") = 0,
       "Simulate a step that is known to its end: with the policy that knows the future, or as a plan's "
       "actions say. With `arena_bytes`, also follow the guide that comes of it on such an arena. None if "
       "the step does not fit.");
+  module.def("shrunk_budgets", &shrunk_budgets, py::arg("budget"),
+             "The limits that the runtime tries in turn to learn a step in a budget: smaller ones leave room "
+             "where blocks do not find places.");
 }
 
 }  // namespace remint

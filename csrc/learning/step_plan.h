@@ -41,9 +41,15 @@ struct PlannedActions {
   std::vector<std::uint32_t> first;  // per op, and one more: those before it come up to that of the next
 };
 
+// Parts of the budget, in 1/1024, that are left unused in turn when blocks do not find places.
+inline constexpr Bytes kShrinks[] = {0, 10, 20, 40, 60, 100};
+inline Bytes shrunk(Bytes budget, Bytes shrink) {
+  return budget - budget / 1024 * shrink;
+}
+
 struct StepLimits {
   Bytes budget = 0;
-  Bytes alignment = 64;
+  Bytes alignment = kCpuAlignment;
   std::optional<std::uint32_t> max_depth;
   double max_slowdown = 10.0;
   Observer* observer = nullptr;  // of a simulation that is looked into; not owned

@@ -13,7 +13,7 @@ namespace remint {
 struct SimulationOptions {
   Bytes budget = 0;
   bool arena = false;  // otherwise ideal memory, with the semantics of DTR's reference
-  Bytes alignment = 64;
+  Bytes alignment = kCpuAlignment;
   bool placed = true;   // on the arena: blocks have addresses. Otherwise their lifetimes are noted (Unplaced)
   bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
   bool foresees = true;  // a policy that asks for the future is told

@@ -196,7 +196,8 @@ def simulate_step(
     trace: Trace,
     *,
     budget: int,
-    alignment: int,
+    alignment: int = ...,
     actions: tuple[list[tuple[bool, int]], list[int]] | None = None,
     arena_bytes: int = 0,
 ) -> SimulatedStep | None: ...
+def shrunk_budgets(budget: int) -> list[int]: ...

@@ -90,7 +90,7 @@ class CpuBackend final : public Backend {
     c10::Allocator* ordinary = CpuAllocator::ordinary;
     return ordinary != nullptr ? ordinary : c10::GetAllocator(c10::DeviceType::CPU);
   }
-  Bytes alignment() const override { return 64; }
+  Bytes alignment() const override { return kCpuAlignment; }
   std::unique_ptr<ArenaMemory> reserve(Bytes nbytes) override {
     return std::make_unique<CpuArenaMemory>(nbytes);
   }

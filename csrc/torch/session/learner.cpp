@@ -19,8 +19,6 @@ constexpr std::size_t kMostEvents = 4'000'000;
 constexpr std::uint32_t kMostFailures = 3;
 // A trace has numbers of 32 bits.
 constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 30;
-// Parts of the budget, in 1/1024, that are left unused when blocks do not find places.
-constexpr Bytes kShrinks[] = {0, 10, 20, 40, 60, 100};
 // CPU seconds of the plans of a step, one after the other: a quick one, and better ones. A step that loses
 // less than one part in kWorthPlanning is not planned, nor is one of very many ops.
 constexpr double kPlanningSeconds[] = {4.0, 20.0, 20.0, 20.0};
@@ -402,7 +400,7 @@ StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) 
   StepLimits limits;
   limits.alignment = state_.backend.alignment();
   limits.max_depth = state_.options.engine.max_depth;
-  limits.budget = state_.arena->budget() - state_.arena->budget() / 1024 * shrink;
+  limits.budget = shrunk(state_.arena->budget(), shrink);
   for (const Occupied& other : surroundings.others) limits.budget -= other.nbytes;
   return limits;
 }

@@ -26,10 +26,6 @@ MAX_SLOWDOWN = 10.0
 MARGIN = 0.02
 # A step without a guide stays greedy. What that recomputes differs from step to step, the more so the more it is.
 MAX_UNGUIDED_SLOWDOWN = 2.0
-# As the runtime learns a step (csrc/torch/session/learner.cpp): parts of the budget, in 1/1024, that are left unused
-# when blocks do not find places.
-SHRINKS = (0, 10, 20, 40, 60, 100)
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +97,8 @@ def _guided_seconds(steps: MeasuredSteps, budget: int) -> tuple[float, float] | 
 
     All blocks need addresses. Close to the smallest budget there may be none, although the bytes fit.
     """
-    for shrink in SHRINKS:
-        limit = budget - budget // 1024 * shrink
-        found = _core.simulate_step(steps.trace, budget=limit, alignment=ALIGNMENT, arena_bytes=budget)
+    for limit in _core.shrunk_budgets(budget):
+        found = _core.simulate_step(steps.trace, budget=limit, arena_bytes=budget)
         if found is None:
             return None
         if found["followed"] is not None and not found["followed"]["departed"]:
