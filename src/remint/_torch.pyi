@@ -27,6 +27,7 @@ class Figures(TypedDict):
     rematerialized_ns: int
     search_ns: int
     bookkeeping_ns: int
+    collective_ns: int
     moved_bytes: int
     unusable_bytes: float
 
@@ -121,3 +122,4 @@ class ReadLock:
 
 def hide(hidden: bool) -> bool: ...
 def step_ends() -> None: ...
+def waited_for_ranks(took: int) -> None: ...

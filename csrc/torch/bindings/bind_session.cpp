@@ -106,6 +106,7 @@ class PySession {
     d["rematerialized_ns"] = s.rematerialized;
     d["search_ns"] = s.searching;
     d["bookkeeping_ns"] = f.bookkeeping;
+    d["collective_ns"] = f.collectives;
     d["moved_bytes"] = s.moved_bytes;
     d["unusable_bytes"] = s.num_searches == 0 ? 0.0 : s.unusable_bytes / static_cast<double>(s.num_searches);
     return d;
@@ -256,6 +257,11 @@ void bind_session(py::module_& module) {
       .def("check", &PySession::check)
       .def("set_costs", &PySession::set_costs, py::arg("nanoseconds"), py::arg("nbytes"));
   // A step of the program ends, in the budget that the thread is in.
+  module.def("waited_for_ranks", [](Nanoseconds took) {
+    py::gil_scoped_release nogil;
+    const c10::ArrayRef<std::shared_ptr<Session>> sessions = current_sessions();
+    if (!sessions.empty()) sessions[0]->note_wait(took);
+  });
   module.def("step_ends", [] {
     py::gil_scoped_release nogil;
     for (const std::shared_ptr<Session>& session : current_sessions()) session->step();

@@ -21,6 +21,7 @@
 #include "torch/dispatch/tags.h"
 #include "torch/dispatch/threads.h"
 #include "torch/dispatch/visit.h"
+#include "torch/dispatch/works.h"
 #include "torch/session/session.h"
 #include "torch/session/session_of_call.h"
 
@@ -128,13 +129,15 @@ class ByAddress final : public Wrapper {
   }
 };
 
-// A collective may be hidden in another op, whose kernel then must not run again.
+// A collective may be hidden in another op, whose kernel then must not run again. Its Work says when it ends.
 class Collective final : public Wrapper {
  public:
   using Wrapper::Wrapper;
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     note_collective();
+    const std::size_t first = stack->size() - op.schema().arguments().size();
     kernel_.callBoxed(op, keys, stack);
+    note_works(*stack, first);
   }
 };
 

@@ -29,7 +29,9 @@ std::string why_pinned(const SessionState& state, StorageId id) {
     case PinReason::kGradient:
       return "gradients";
     case PinReason::kAddressKnown:
-      return "addresses handed out (numpy(), data_ptr(), collectives and the like)";
+      return "addresses handed out (numpy(), data_ptr() and the like)";
+    case PinReason::kCollective:
+      return "results of collectives, which cannot be repeated";
     case PinReason::kAsked:
       return "remint.pin";
     case PinReason::kAsleep:
@@ -59,6 +61,7 @@ Figures figures_of(const SessionState& state) {
   for (const auto& [offset, raw] : state.owned->raw()) figures.pinned += raw.nbytes;
   figures.needed = std::max(state.engine->needed_bytes(), state.failed_need);
   figures.spilled = state.spilled;
+  figures.collectives = state.collectives;
   // With a soft wall what the budget manages is memory of the device's allocator, too.
   const Bytes managed = state.options.soft ? figures.used : 0;
   figures.outside = std::max<Bytes>(0, state.backend.ordinary_bytes() - state.ordinary_before - managed);

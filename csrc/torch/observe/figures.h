@@ -23,6 +23,7 @@ struct Figures {
   Bytes spilled = 0;
   Bytes outside = 0;
   Nanoseconds bookkeeping = 0;
+  Nanoseconds collectives = 0;
 };
 
 // The session must be open.

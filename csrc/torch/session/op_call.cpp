@@ -112,7 +112,7 @@ void OpCall::run(bool last_try) {
   state_.last_try = last_try || !prepare_retry();
   state_.observer->kernel_starts();
   clear_collective();
-  const Nanoseconds searching = state_.engine->statistics().searching;
+  const Nanoseconds elsewhere = state_.engine->statistics().searching + state_.collectives;
   struct InKernelNow {
     SessionState& state;
     explicit InKernelNow(SessionState& state) : state(state) { state.in_kernel = true; }
@@ -132,7 +132,7 @@ void OpCall::run(bool last_try) {
     if (state_.engine->statistics().num_searches != num_searches) state_.timer->give_up();
     state_.timer->stop([estimate = estimate_](Nanoseconds cost) { CostEstimates::update(*estimate, cost); });
   }
-  searching_ = state_.engine->statistics().searching - searching;
+  elsewhere_ = state_.engine->statistics().searching + state_.collectives - elsewhere;
 }
 
 void OpCall::call_kernel() {
@@ -378,7 +378,7 @@ Nanoseconds OpCall::cost_of_call() {
     return given->cost;
   }
   if (state_.timer != nullptr) return cost_on_stream();
-  const Nanoseconds measured = std::max<Nanoseconds>(ended_ - started_ - searching_, 1);
+  const Nanoseconds measured = std::max<Nanoseconds>(ended_ - started_ - elsewhere_, 1);
   // Where a trace is recorded, all measurements together make a better estimate afterwards.
   return state_.options.record ? measured : CostEstimates::update(*estimate_, measured);
 }

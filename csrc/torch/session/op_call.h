@@ -90,7 +90,7 @@ class OpCall final : private ProgramOp {
   CostEstimates::Estimate* estimate_ = nullptr;
   Nanoseconds started_ = 0;
   Nanoseconds ended_ = 0;
-  Nanoseconds searching_ = 0;  // spent in searches while the kernel ran
+  Nanoseconds elsewhere_ = 0;  // spent in searches while the kernel ran, and in collectives
   ObservedOp observed_;
 
   // What a retry needs.

@@ -21,6 +21,7 @@ enum class PinReason : std::uint8_t {
   kParameter,
   kGradient,
   kAddressKnown,
+  kCollective,
   kAsked,
   kAsleep
 };

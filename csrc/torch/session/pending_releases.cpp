@@ -60,17 +60,19 @@ void PendingReleases::sweep() {
 }
 
 // No condition variable: if the process is forked while a thread waits for one, the child cannot destroy it.
-bool PendingReleases::wait() {
+bool PendingReleases::wait(const std::function<bool()>& ended) {
   using Clock = std::chrono::steady_clock;
-  if (any_) return true;
+  auto done = [&] { return any_ || ended(); };
+  if (done()) return true;
   sweep();
   if (in_collectives_.empty()) return false;
   const WithoutGil without_gil;
-  for (const auto end = Clock::now() + std::chrono::seconds(1); !any_ && Clock::now() < end;) {
+  for (const auto end = Clock::now() + std::chrono::seconds(1); !done() && Clock::now() < end;) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
-  if (!any_) in_collectives_.clear();
-  return any_;
+  if (done()) return true;
+  in_collectives_.clear();
+  return false;
 }
 
 }  // namespace remint

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -30,9 +31,9 @@ class PendingReleases {
   // A collective was given this storage. The threads of a process group drop their references a moment after
   // the collective is complete, which can be later than the program drops its own.
   void note_collective(c10::StorageImpl* storage);
-  // Whether there is something to apply. If a storage of a collective is still alive, waits up to a second
-  // for another thread to release something. Call these two under the session's lock.
-  bool wait();
+  // Whether there is something to apply, or ended() is true. If a storage of a collective is still alive,
+  // waits up to a second for that. Call these two under the session's lock.
+  bool wait(const std::function<bool()>& ended);
 
   // Around a fork: no thread is in the middle of `add`.
   void before_fork() { mutex_.lock(); }

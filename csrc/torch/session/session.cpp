@@ -165,17 +165,60 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   bookkeeping_.add(state_.backend.now() - entered - kernels);
 }
 
-void Session::note_in_collective(const torch::jit::Stack& stack, std::size_t first) {
+void Session::keep_for(CollectiveInFlight& collective, const torch::jit::Stack& stack, std::size_t first) {
   const Lock lock(*mutex_);
   if (closed_) return;
   for (std::size_t i = first; i < stack.size(); ++i) {
     for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
       c10::StorageImpl* storage = storage_of(tensor);
       if (storage == nullptr || storage->nbytes() == 0) return;
-      if (state_.owned->find(storage) != nullptr || state_.owned->is_raw(*storage)) {
-        pending_.note_collective(storage);
+      OwnedStorage* owned = state_.owned->find(storage);
+      const bool raw = owned == nullptr && state_.owned->is_raw(*storage);
+      if (owned == nullptr && !raw) return;
+      pending_.note_collective(storage);
+      // A Work says nothing about streams. Memory that the running kernel asked for has no record yet.
+      if (state_.order != nullptr || (raw && state_.busy)) {
+        pin(storage, PinReason::kAddressKnown);
+        return;
       }
+      if (raw) {
+        work([&] { owned = state_.owned->adopt_raw(storage); });
+        owned->reason = PinReason::kCollective;
+      }
+      collective.locks.push_back(lock_for_read(storage));
     });
+  }
+}
+
+void Session::started(CollectiveInFlight collective, Nanoseconds took) {
+  const Lock lock(*mutex_);
+  if (closed_) return;
+  state_.collectives += took;
+  if (collective.works.unknown) {
+    for (ValueId value : collective.locks) {
+      OwnedStorage* owned = state_.owned->owner(state_.engine->records().value(value).storage);
+      if (owned != nullptr) work([&] { state_.pin(owned, PinReason::kAddressKnown); });
+    }
+  }
+  if (!collective.locks.empty()) in_flight_.push_back(std::move(collective));
+  if (!state_.busy) apply_pending();
+}
+
+void Session::note_wait(Nanoseconds took) {
+  const Lock lock(*mutex_);
+  state_.collectives += took;
+}
+
+void Session::end_collectives() {
+  const Busy busy(state_.busy);
+  for (std::size_t i = 0; i < in_flight_.size();) {
+    if (!in_flight_[i].works.ended()) {
+      ++i;
+      continue;
+    }
+    const CollectiveInFlight ended = std::move(in_flight_[i]);
+    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (ValueId value : ended.locks) state_.engine->unlock_for_read(value);
   }
 }
 
@@ -336,6 +379,7 @@ void Session::died(OwnedStorage* owned) {
 }
 
 void Session::apply_pending() {
+  if (!in_flight_.empty()) end_collectives();
   if (pending_.any()) {
     const PendingReleases::Taken taken = pending_.take();
     for (OwnedStorage* owned : taken.deaths) state_.owned->release(owned);
@@ -351,7 +395,11 @@ bool Session::apply_late_releases() {
   if (state_.replaying) return false;
   if (state_.in_kernel && state_.options.engine.deallocation != Deallocation::kEager) return false;
   // What spills is slow, but no error: it is not worth waiting for.
-  if (!(state_.options.spill ? pending_.any() : pending_.wait())) return false;
+  auto ended = [&] {
+    return std::any_of(in_flight_.begin(), in_flight_.end(),
+                       [](const CollectiveInFlight& collective) { return collective.works.ended(); });
+  };
+  if (!(state_.options.spill ? pending_.any() || ended() : pending_.wait(ended))) return false;
   const Busy busy(state_.busy);
   apply_pending();
   return true;
@@ -410,7 +458,7 @@ bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
   return true;
 }
 
-bool Session::before_write(const c10::StorageImpl* storage) {
+bool Session::before_write(const c10::StorageImpl* storage, PinReason reason) {
   const Lock lock(*mutex_);
   if (closed_) return false;
   if (!state_.busy) apply_pending();
@@ -419,7 +467,7 @@ bool Session::before_write(const c10::StorageImpl* storage) {
   if (value == kNone) return false;
   // What can still be recomputed is pinned first: after the write its recipe would be wrong.
   work([&] {
-    if (owned != nullptr) state_.pin(owned, PinReason::kAddressKnown);
+    if (owned != nullptr) state_.pin(owned, reason);
     state_.engine->before_write(value);
   });
   return owned != nullptr;
@@ -510,6 +558,7 @@ void Session::close() {
     if (state_.order != nullptr) state_.order->publish();
   }
   closed_ = true;
+  in_flight_.clear();
   state_.engine.reset();
   state_.arena = nullptr;
   state_.recipes.clear();

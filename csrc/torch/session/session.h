@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "torch/dispatch/kernel_call.h"
+#include "torch/dispatch/works.h"
 #include "torch/observe/figures.h"
 #include "torch/observe/logs.h"
 #include "torch/session/bookkeeping.h"
@@ -31,6 +32,12 @@
 #include "torch/session/torch_device.h"
 
 namespace remint {
+
+// A collective, and the locks that it has until it ends.
+struct CollectiveInFlight {
+  Works works;
+  std::vector<ValueId> locks;
+};
 
 class Session final : public std::enable_shared_from_this<Session> {
  public:
@@ -79,9 +86,14 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool materialize(const c10::StorageImpl* storage);
   bool pin(c10::StorageImpl* storage, PinReason reason);
   // It is about to be written where no operator is seen. Also for storages outside of the arena.
-  bool before_write(const c10::StorageImpl* storage);
-  // A collective was given these tensors: its threads may have them a moment longer than the program.
-  void note_in_collective(const torch::jit::Stack& stack, std::size_t first);
+  bool before_write(const c10::StorageImpl* storage, PinReason reason = PinReason::kAddressKnown);
+  // A collective is given these tensors, or returned them: they stay where they are until `collective` has
+  // ended. Its threads may have them a moment longer than the program.
+  void keep_for(CollectiveInFlight& collective, const torch::jit::Stack& stack, std::size_t first);
+  // The call that started the collective returned, after so long.
+  void started(CollectiveInFlight collective, Nanoseconds took);
+  // The program waited so long for other ranks.
+  void note_wait(Nanoseconds took);
   std::optional<bool> is_resident(const c10::StorageImpl* storage);
   std::optional<bool> evict(const c10::StorageImpl* storage);
   // Makes it resident and keeps it where it is until it is unlocked. kNone if it is not of this session.
@@ -136,6 +148,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void note_read(ValueId value);
   void apply_pending();
   bool apply_late_releases();
+  void end_collectives();
   template <typename Act>
   void work(Act&& act);
   [[noreturn]] void fail(const OutOfMemory& error);
@@ -152,6 +165,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::unique_ptr<ThrashGuard> thrash_guard_;  // null: a step may take as long as it takes
   std::unique_ptr<Sleep> sleep_;               // null: this session never sleeps
   PendingReleases pending_;
+  std::vector<CollectiveInFlight> in_flight_;  // collectives that had not ended when we looked last
 };
 
 }  // namespace remint

@@ -89,6 +89,8 @@ struct SessionState {
   bool warned_of_spilling = false;
   Bytes failed_need = 0;     // what was needed at once when something did not fit
   Nanoseconds replayed = 0;  // in kernels that ran again, without searches
+  // In collectives, and in waits for them: mostly the time of other ranks. It is in no op's cost.
+  Nanoseconds collectives = 0;
 
   std::uint64_t number_of(ValueId value) const { return engine->records().value(value).tag; }
   const Storage& storage_of(ValueId value) const {

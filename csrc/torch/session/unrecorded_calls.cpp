@@ -1,5 +1,8 @@
 #include "torch/session/unrecorded_calls.h"
 
+#include <chrono>
+#include <utility>
+
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/tags.h"
 #include "torch/dispatch/threads.h"
@@ -9,6 +12,31 @@
 #include "torch/session/session.h"
 
 namespace remint {
+namespace {
+
+// Also after an error, locks end with the Works that were started.
+void call_collective(Session& session, const KernelCall& call, torch::jit::Stack* stack, std::size_t first) {
+  struct Started {
+    Session& session;
+    CollectiveInFlight collective;
+    std::chrono::steady_clock::time_point begin;
+    ~Started() {
+      session.started(std::move(collective), std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                                 std::chrono::steady_clock::now() - begin)
+                                                 .count());
+    }
+  } started{session, {}, {}};
+  session.keep_for(started.collective, *stack, first);
+  note_collective();
+  started.begin = std::chrono::steady_clock::now();
+  {
+    const GatherWorks gather(started.collective.works);
+    call(stack);
+  }
+  session.keep_for(started.collective, *stack, first);
+}
+
+}  // namespace
 
 void run_nested(Session& session, SessionState& state, OpCall& outer, const KernelCall& call,
                 const Operator& op, torch::jit::Stack* stack) {
@@ -34,11 +62,10 @@ void run_nested(Session& session, SessionState& state, OpCall& outer, const Kern
     });
   }
   if (op.collective) {
-    note_collective();
-    session.note_in_collective(*stack, first);
+    call_collective(session, call, stack, first);
+  } else {
+    call(stack);
   }
-  call(stack);
-  if (op.collective) session.note_in_collective(*stack, first);
 }
 
 void run_captured(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
@@ -60,17 +87,13 @@ void run_captured(Session& session, const KernelCall& call, const Operator& op, 
 void run_collective(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
   const std::size_t first = stack->size() - op.writes.size();
   for (std::size_t a = 0; a < op.writes.size(); ++a) {
+    if (op.writes[a] == Operator::Write::kNo) continue;
     for_tensors((*stack)[first + a], [&](const at::Tensor& tensor, std::int32_t) {
       c10::StorageImpl* storage = storage_of(tensor);
-      if (storage == nullptr || storage->nbytes() == 0) return;
-      if (op.writes[a] != Operator::Write::kNo) session.before_write(storage);
-      session.pin(storage, PinReason::kAddressKnown);
+      if (storage != nullptr && storage->nbytes() > 0) session.before_write(storage, PinReason::kCollective);
     });
   }
-  note_collective();
-  session.note_in_collective(*stack, first);
-  call(stack);
-  session.note_in_collective(*stack, first);
+  call_collective(session, call, stack, first);
 }
 
 }  // namespace remint

@@ -19,8 +19,9 @@ void run_nested(Session& session, SessionState& state, OpCall& outer, const Kern
 // are.
 void run_captured(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
 // A collective waits for other ranks and for threads of its own, which may allocate and free: it runs without
-// the lock. It is never run again, so it is not recorded: its arguments are pinned, and its results are raw
-// memory.
+// the lock. It is never run again, so it is not recorded. Its tensors are locked until its Work has ended.
+// Then those that it only read are as they were before; those that it wrote cannot be recomputed, but may be
+// moved.
 void run_collective(Session& session, const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
 
 }  // namespace remint

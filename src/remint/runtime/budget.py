@@ -17,7 +17,7 @@ from remint.errors import BudgetError
 from remint.runtime.devices_run import DevicesRun
 from remint.runtime.free_memory import automatic_budget
 from remint.runtime.live_run import LiveRun
-from remint.runtime.patches import module_paths, optimizer_steps, tensor_methods
+from remint.runtime.patches import collective_waits, module_paths, optimizer_steps, tensor_methods
 from remint.runtime.planning_command import planning_command
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
@@ -167,6 +167,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         if self._costs is not None:
             sessions[0].set_costs(*costs_of(self._costs))
         tensor_methods.install()
+        collective_waits.install()
         if self._options["learn"]:
             optimizer_steps.install()
         if self._options["source_lines"]:
@@ -178,6 +179,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     def _close_sessions(self, sessions: list[_torch.Session]) -> None:
         """Close sessions of `_open_sessions`, which no thread is in any more."""
         tensor_methods.uninstall()
+        collective_waits.uninstall()
         if self._options["learn"]:
             optimizer_steps.uninstall()
         if self._options["source_lines"]:

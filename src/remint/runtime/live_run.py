@@ -142,6 +142,14 @@ class LiveRun:
         return float(self._figure("bookkeeping_ns")) * 1e-9
 
     @property
+    def collective_seconds(self) -> float:
+        """Real time in collectives and in waits for them: mostly for other ranks. It is in no op's cost.
+
+        DDP waits for its last buckets in C++, where remint cannot see it: that wait is not counted.
+        """
+        return float(self._figure("collective_ns")) * 1e-9
+
+    @property
     def fragmentation(self) -> float:
         """Free bytes that could not serve the request at hand, over the budget; the mean over searches."""
         return float(self._figure("unusable_bytes")) / self.budget_bytes
@@ -247,6 +255,7 @@ class LiveRun:
             "rematerialized_seconds",
             "search_seconds",
             "bookkeeping_seconds",
+            "collective_seconds",
             "moved_bytes",
             "fragmentation",
             "slowdown",
@@ -296,6 +305,8 @@ class LiveRun:
         lines = [str(self.finished())]
         if self.spilled_bytes:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
+        if self.collective_seconds:
+            lines.append(f"  collectives   {format_seconds(self.collective_seconds)}, waiting for other ranks included")
         learning = self.learning
         if learning.num_known_steps or learning.num_asleep_steps or learning.num_wakes:
             lines.append(f"  steps         {learning}")
