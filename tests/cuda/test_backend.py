@@ -19,6 +19,7 @@ SIZE = 4096
 NBYTES = SIZE * 4
 BASE = torch.arange(float(SIZE))
 OTHER = BASE + 0.5
+WALLS = ("hard", "soft")
 
 
 @pytest.fixture(autouse=True)
@@ -33,11 +34,6 @@ def numbers(content: torch.Tensor = BASE) -> torch.Tensor:
     made = content.to("cuda")
     torch.cuda.synchronize()
     return made
-
-
-def late(stream: torch.cuda.Stream) -> None:
-    """What the stream does from here on comes late."""
-    FAKE.fake_sleep(ctypes.c_void_p(stream.cuda_stream), 30_000)
 
 
 def assert_bytes(found: torch.Tensor, expected: torch.Tensor = BASE) -> None:
@@ -222,65 +218,7 @@ def test_moves():
         assert_bytes(wide[:SIZE])
 
 
-# ── Streams and events ──
-
-
-def test_reuse_waits_for_readers_on_another_stream():
-    """x is evicted while the side stream has yet to read it."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    a, b = numbers(), numbers(OTHER)
-    for _ in range(5):
-        with remint.budget(3 * NBYTES, device="cuda", learn=False) as run:
-            x = a.clone()
-            side.wait_stream(main)
-            with torch.cuda.stream(side):
-                late(side)
-                y = x.clone()
-            more = [b.clone(), b.clone()]
-            main.wait_stream(side)
-            assert run.num_evictions > 0
-        assert_bytes(y)
-        assert_bytes(more[0], OTHER)
-
-
-def test_a_replay_on_one_stream_is_there_for_another():
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    a, b = numbers(), numbers(OTHER)
-    for _ in range(5):
-        with remint.budget("1MiB", device="cuda", learn=False) as run:
-            x = a.clone()
-            side.wait_stream(main)
-            remint.evict(x)
-            other = b.clone()
-            with torch.cuda.stream(side):
-                late(side)
-                y = x.clone()
-            z = x.clone()
-            main.wait_stream(side)
-        assert run.num_rematerializations == 1
-        assert_bytes(y)
-        assert_bytes(z)
-        assert_bytes(other, OTHER)
-
-
-def test_recorded_streams_are_waited_for():
-    """The side stream reads x by address, as kernels of other libraries do: no op shows it."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    a, b, out = numbers(), numbers(OTHER), numbers(OTHER)
-    with remint.budget(2 * NBYTES, device="cuda", learn=False):
-        x = a.clone()
-        side.wait_stream(main)
-        late(side)
-        to_device, stream = ctypes.c_int(3), ctypes.c_void_p(side.cuda_stream)
-        FAKE.cudaMemcpyAsync(
-            ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(x.data_ptr()), ctypes.c_size_t(NBYTES), to_device, stream
-        )
-        x.record_stream(side)
-        del x
-        more = [b.clone(), b.clone()]
-        main.wait_stream(side)
-        assert_bytes(out)
-        assert_bytes(more[0], OTHER)
+# ── Waits of the host, and events ──
 
 
 def test_a_budget_never_makes_the_host_wait():

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 import remint
-from tests.cuda.test_backend import MIB, NBYTES, OTHER, assert_bytes, numbers
-
-WALLS = ("hard", "soft")
+from tests.cuda.test_backend import MIB, NBYTES, OTHER, WALLS, assert_bytes, numbers
 
 
 @pytest.mark.parametrize("wall", WALLS)

@@ -1,12 +1,10 @@
 """`wall="soft"` on the fake runtime: PyTorch's allocator stays, and asks for memory when it runs out."""
 
-import ctypes
-
 import pytest
 import torch
 
 import remint
-from tests.cuda.test_backend import BASE, FAKE, MIB, NBYTES, OTHER, SIZE, assert_bytes, late, numbers
+from tests.cuda.test_backend import BASE, FAKE, MIB, NBYTES, OTHER, SIZE, assert_bytes, numbers
 
 
 def soft(budget, **options):
@@ -159,68 +157,6 @@ def test_a_compiled_function():
             assert_bytes(tensor)
         del made
     assert run.num_rematerializations > 0
-
-
-# ── Streams ──
-
-
-def test_evicted_memory_waits_for_readers_on_another_stream():
-    """PyTorch's allocator gives memory that comes back to the next request of its stream at once."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    a, b = numbers(), numbers(OTHER)
-    for _ in range(5):
-        with soft("1MiB") as run:
-            x = a.clone()
-            side.wait_stream(main)
-            with torch.cuda.stream(side):
-                late(side)
-                y = x.clone()
-            remint.evict(x)
-            more = [b.clone() for _ in range(4)]
-            main.wait_stream(side)
-            assert run.num_evictions > 0
-            assert_bytes(y)
-            assert_bytes(x)
-            assert_bytes(more[0], OTHER)
-
-
-def test_recorded_streams_are_waited_for():
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    a, b, out = numbers(), numbers(OTHER), numbers(OTHER)
-    with soft("1MiB"):
-        x = a.clone()
-        side.wait_stream(main)
-        late(side)
-        to_device, stream = ctypes.c_int(3), ctypes.c_void_p(side.cuda_stream)
-        FAKE.cudaMemcpyAsync(
-            ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(x.data_ptr()), ctypes.c_size_t(NBYTES), to_device, stream
-        )
-        x.record_stream(side)
-        del x
-        more = [b.clone() for _ in range(4)]
-        main.wait_stream(side)
-        assert_bytes(out)
-        assert_bytes(more[0], OTHER)
-
-
-def test_a_replay_on_one_stream_is_there_for_another():
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    a, b = numbers(), numbers(OTHER)
-    for _ in range(5):
-        with soft("1MiB") as run:
-            x = a.clone()
-            side.wait_stream(main)
-            remint.evict(x)
-            other = b.clone()
-            with torch.cuda.stream(side):
-                late(side)
-                y = x.clone()
-            z = x.clone()
-            main.wait_stream(side)
-        assert run.num_rematerializations == 1
-        assert_bytes(y)
-        assert_bytes(z)
-        assert_bytes(other, OTHER)
 
 
 # ── Errors ──

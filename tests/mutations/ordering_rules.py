@@ -1,10 +1,13 @@
 """Removes each ordering rule of streams, one at a time, and shows that a test fails: `make mutations`.
 
-    python tests/mutations/ordering_rules.py [--rule NAME] [--output FILE]
+    python tests/mutations/ordering_rules.py [--soft] [--rule NAME] [--output FILE]
 
 One module has all mutants. Each rule is a statement of the source. The copy that is compiled runs it only if the
 environment variable REMINT_DROPPED_RULE does not name it. All other files are those of `make build`. The table goes to
 FILE.
+
+The rules of soft walls (`--soft`) need CUDA's allocator: their mutants are built beside those files that
+`make cuda-check` has built, and run on its fake runtime.
 """
 
 from __future__ import annotations
@@ -20,8 +23,38 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "build" / "mutants"
-TESTS = ("tests/runtime/test_accelerator_streams.py", "tests/runtime/test_accelerator_stream_rules.py")
+
+
+class Setup(NamedTuple):
+    """Where mutants are built, and what tests them."""
+
+    built: Path  # by cmake, without mutants
+    folder: Path
+    python: Path
+    environment: dict[str, str]
+    tests: tuple[str, ...]
+    options: tuple[str, ...]
+    command: str
+
+
+HARD = Setup(
+    built=ROOT / "build" / "release",
+    folder=ROOT / "build" / "mutants",
+    python=Path(sys.executable),
+    environment={},
+    tests=("tests/runtime/test_accelerator_streams.py", "tests/runtime/test_accelerator_stream_rules.py"),
+    options=("--accelerator",),
+    command="make mutations",
+)
+SOFT = Setup(
+    built=ROOT / "build" / "cuda",
+    folder=ROOT / "build" / "cuda-mutants",
+    python=ROOT / ".venv-cuda" / "bin" / "python",
+    environment={"LD_PRELOAD": str(ROOT / "build" / "cuda" / "libfake_cuda.so"), "FAKE_CUDA_DELAY_US": "0"},
+    tests=("tests/cuda/test_streams.py",),
+    options=("-k", "soft"),
+    command="python tests/mutations/ordering_rules.py --soft",
+)
 
 
 class Rule(NamedTuple):
@@ -36,6 +69,7 @@ _ORDER = "csrc/torch/backends/stream_order.cpp"
 _SESSION = "csrc/torch/session/session.cpp"
 _CALL = "csrc/torch/session/op_call.cpp"
 _REPLAY = "csrc/torch/session/torch_device.cpp"
+_NATIVE = "csrc/torch/session/native_blocks.cpp"
 RULES = (
     Rule("a read waits for writes", _ORDER, "wait_for(last_, read.writes);"),
     Rule("a write waits for writes", _ORDER, "wait_for(last_, written.writes);"),
@@ -122,6 +156,16 @@ RULES = (
         "if (entry != nullptr) entry->region->used_by(stream);",
     ),
 )
+SOFT_RULES = (
+    Rule("results are written by the stream that made them", _NATIVE, "state.order->before_write(address, nbytes);"),
+    Rule("memory goes back when all streams have used it", _NATIVE, "state.backend.keep_for_stream(memory, stream);"),
+    Rule(
+        "record_stream is honoured with a soft wall",
+        _CALL,
+        """state_.order->record_stream(touched.storage->_mutable_data_ptr_no_checks().get(),
+                                  touched.storage->nbytes(), stack_->back().toStream());""",
+    ),
+)
 
 _SWITCH = """\
 #include <cstdlib>
@@ -142,43 +186,48 @@ def mutated(rule: Rule, source: str) -> str:
     return source.replace(rule.statement, f'if (!is_dropped("{rule.name}")) {rule.statement}')
 
 
-def build() -> None:
+def build(setup: Setup, rules: tuple[Rule, ...]) -> None:
     """Build the runtime with a switch for every rule, in a package of links to src/remint."""
-    release, package = ROOT / "build" / "release", FOLDER / "package" / "remint"
+    built, package = setup.built, setup.folder / "package" / "remint"
     package.mkdir(parents=True, exist_ok=True)
-    commands = {entry["file"]: entry for entry in json.loads((release / "compile_commands.json").read_text())}
-    ninja = [Path(sys.executable).parent / "ninja", "-C", release, "-t", "commands", "_torch"]
+    commands = {entry["file"]: entry for entry in json.loads((built / "compile_commands.json").read_text())}
+    ninja = [Path(sys.executable).parent / "ninja", "-C", built, "-t", "commands", "_torch"]
     link = subprocess.run(ninja, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
     compilers = []
-    for file in sorted({rule.file for rule in RULES}):
+    for file in sorted({rule.file for rule in rules}):
         text = (ROOT / file).read_text()
-        for rule in RULES:
+        for rule in rules:
             text = mutated(rule, text) if rule.file == file else text
-        source = FOLDER / file
+        source = setup.folder / file
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(_SWITCH + text)
         command = commands[str(ROOT / file)]
-        made, compiled = str(Path(command["output"]).relative_to(release)), str(source.with_suffix(".o"))
+        made, compiled = str(Path(command["output"]).relative_to(built)), str(source.with_suffix(".o"))
         link = link.replace(f" {made} ", f" {compiled} ")
         compiler: str = command["command"]
         compilers.append(compiler.replace(f"-o {made}", f"-o {compiled}").replace(f"-c {ROOT / file}", f"-c {source}"))
 
     def run(command: str) -> None:
-        subprocess.run(command, shell=True, cwd=release, check=True)
+        subprocess.run(command, shell=True, cwd=built, check=True)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(run, compilers))
-    run(link.replace(f"-o {ROOT / 'src' / 'remint'}", f"-o {package}"))
+    # CMake writes outputs below the build folder without it.
+    place = re.search(r" -o (\S*_torch\.\S*\.so) ", link)
+    assert place is not None, link
+    run(link.replace(place[0], f" -o {package / Path(place[1]).name} "))
     for file in (ROOT / "src" / "remint").iterdir():
         if file.name != "__pycache__" and not (file.name.startswith("_torch.") and file.suffix == ".so"):
             (package / file.name).unlink(missing_ok=True)
             (package / file.name).symlink_to(file)
 
 
-def failed_tests(rule: str, *arguments: str) -> list[str]:
+def failed_tests(setup: Setup, rule: str, *arguments: str) -> list[str]:
     """Run tests without the rule, until one fails; return its name."""
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER / "package"), "REMINT_DROPPED_RULE": rule}
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-rf", "--accelerator", *arguments]
+    mutant = {"PYTHONPATH": str(setup.folder / "package"), "REMINT_DROPPED_RULE": rule}
+    environment = {**os.environ, **setup.environment, **mutant}
+    command = [setup.python, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-rf", *setup.tests, *setup.options]
+    command += arguments
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode not in (0, 1):
         # A test that ends the process has failed, too; one that does not start at all has not.
@@ -187,13 +236,15 @@ def failed_tests(rule: str, *arguments: str) -> list[str]:
     return re.findall(r"^FAILED \S*::(\S+)", ran.stdout, re.MULTILINE)
 
 
-def show(rules: list[Rule]) -> tuple[list[str], int]:
+def show(setup: Setup, rules: list[Rule]) -> tuple[list[str], int]:
     """Return the table, and how many rules no test needs."""
-    if failed := failed_tests("", *TESTS):
+    if failed := failed_tests(setup, ""):
         sys.exit(f"{failed[0]} fails with all rules: there is nothing to show")
     rows, survivors = [], 0
     for rule in rules:
-        failed = failed_tests(rule.name, *TESTS, "-k", "not random") or failed_tests(rule.name, *TESTS)
+        # Random programs take longest, and few rules need them.
+        quick = ["-k", "not random"] if setup is HARD else []
+        failed = failed_tests(setup, rule.name, *quick) or failed_tests(setup, rule.name)
         survivors += not failed
         print(f"{rule.name}: {failed[0] if failed else 'NO TEST FAILS'}", flush=True)
         rows.append(f"| {rule.name} | `{rule.file}` | {f'`{failed[0]}`' if failed else '**none**'} |")
@@ -203,14 +254,18 @@ def show(rules: list[Rule]) -> tuple[list[str], int]:
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rule", choices=[rule.name for rule in RULES], action="append", help="only these")
+    parser.add_argument("--soft", action="store_true", help="the rules of soft walls, on what `make cuda-check` built")
+    parser.add_argument(
+        "--rule", choices=[rule.name for rule in RULES + SOFT_RULES], action="append", help="only these"
+    )
     parser.add_argument("--output", type=Path, help="where the table goes")
     arguments = parser.parse_args()
-    build()
-    rows, survivors = show([rule for rule in RULES if rule.name in (arguments.rule or [rule.name])])
+    setup, rules = (SOFT, SOFT_RULES) if arguments.soft else (HARD, RULES)
+    build(setup, rules)
+    rows, survivors = show(setup, [rule for rule in rules if rule.name in (arguments.rule or [rule.name])])
     if arguments.output:
-        title = "# Ordering rules of streams, each removed by itself\n\nCommand: `make mutations`. "
-        passing = f"With all rules, all tests of `{TESTS[0]}` and `{TESTS[1]}` pass.\n\n"
+        title = f"# Ordering rules of streams, each removed by itself\n\nCommand: `{setup.command}`. "
+        passing = f"With all rules, all tests of {' and '.join(f'`{test}`' for test in setup.tests)} pass.\n\n"
         head = f"{passing}| rule | file | the first test that fails without it |"
         arguments.output.write_text("\n".join([title + head, "|---|---|---|", *rows, ""]))
     print(f"{len(rows)} rules, {survivors} that no test needs")
