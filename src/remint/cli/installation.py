@@ -39,7 +39,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--samples",
         type=int,
         metavar="N",
-        help="with --device: at most so many samples of each operator, 0 for none (default: all, about 10,000: some "
+        help="with --device: at most so many samples of each operator, 0 for none (default: all, about 18,700: some "
         "minutes)",
     )
     parser.set_defaults(command=_doctor)
