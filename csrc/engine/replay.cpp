@@ -219,6 +219,9 @@ bool Replay::relax_waiting_frames(std::size_t base) {
   for (std::size_t f = base; f + 1 < frames_.size(); ++f) {
     Frame& frame = frames_[f];
     if (!frame.entered) continue;
+    // Without its locks a frame whose inputs never fit at once would have them made again and again.
+    const Bytes inputs = unpinned_inputs(frame);
+    if (inputs > state_.memory->budget() - state_.pinned_bytes) throw ReplayInCircles(last_refused_, inputs);
     frame.relaxed = true;
     frame.entered = false;
     for (std::size_t i = 0; i < num_inputs(frame); ++i) {

@@ -97,3 +97,23 @@ def test_an_error_in_a_kernel_gives_its_memory_back() -> None:
     driver.simulation.check()
     assert driver.simulation.statistics()["used_bytes"] == 64
     driver.advance()
+
+
+def test_an_op_whose_inputs_never_fit_at_once_fails_without_replaying_in_circles() -> None:
+    driver = Driver(64 * 4)
+    made = [driver.call([], [64])[0] for _ in range(6)]
+    before = driver.simulation.statistics()["num_rematerializations"]
+    driver.builder.call("op", made, [64], 1e-6)
+    assert driver.simulation.advance(driver.builder.build(), finish=False) == "oom"
+    assert driver.simulation.statistics()["num_rematerializations"] - before <= len(made)
+    driver.simulation.check()
+
+
+def test_inputs_that_fit_beside_what_is_pinned_are_made_one_after_the_other() -> None:
+    """The pinned tensor leaves room for three others, which the op needs at once."""
+    driver = Driver(64 * 5)
+    (pinned,) = driver.call([], [64])
+    driver.simulation.pin(pinned)
+    made = [driver.call([], [64])[0] for _ in range(8)]
+    driver.call(made[:3], [64])
+    assert all(driver.simulation.is_resident(value) for value in made[:3])
