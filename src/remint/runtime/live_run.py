@@ -285,6 +285,7 @@ class LiveRun:
             search_seconds=self.search_seconds,
             moved_bytes=self.moved_bytes,
             fragmentation=self.fragmentation,
+            collective_seconds=self.collective_seconds,
             failure=self.failure,
             timeline=self.timeline,
             events=self.events,
