@@ -23,7 +23,7 @@ def launches_ranks(options: argparse.Namespace) -> bool:
             f"{options.script} starts other processes, which would not be inside the budget. Let it start remint "
             "instead, where it takes a module (… -m remint run --budget … train.py), or use remint run --nproc"
         )
-    return name == (_LAUNCHER if options.module else "torchrun")
+    return bool(name == (_LAUNCHER if options.module else "torchrun"))
 
 
 def launch(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What a script takes without a budget, for budgets that are a part of it. Its beginning runs in a process of its own."""
+"""What a script takes without a budget, for budgets that are a part of it: its beginning runs in another process."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def measured_peak(options: argparse.Namespace, rank: Rank | None) -> int:
     """
     if rank is None:
         return _peak_here(options, dict(os.environ), "run.json")
-    from remint.cli.rank_exchange import RankExchange, launchers_store, path_of_rank
+    from remint.cli.rank_exchange import RankExchange, path_of_rank
+    from remint.runtime.rank import store_of_ranks
 
-    store = launchers_store()
+    store = store_of_ranks()
     if store is None:
         raise ValueError(
-            f"the budget {options.budget} is a part of what the ranks take, and these ranks have no store of torchrun to "
-            "tell each other what that is: give bytes"
+            f"the budget {options.budget} is a part of what the ranks take, and these ranks have no store of "
+            "torchrun's to tell each other what that is: give bytes, or start them by torchrun"
         )
     exchange = RankExchange(rank, store, "peak")
     # The process groups of the trial meet at a port of their own: what they leave behind is not seen by the real ones.

@@ -11,13 +11,10 @@ import os
 import sys
 import time
 import zlib
-from datetime import timedelta
-from typing import Any, Protocol
-
-import torch.distributed as dist
+from typing import Any
 
 from remint.cli.termination import Terminated, raises_on_sigterm
-from remint.runtime.rank import Rank
+from remint.runtime.rank import Rank, Store
 
 # A store takes values of at most 8 MiB.
 _PIECE = 4 << 20
@@ -25,30 +22,10 @@ _PIECE = 4 << 20
 _PATIENCE_AFTER_FAILURE = 5.0
 
 
-class _Store(Protocol):
-    def set(self, key: str, value: str | bytes) -> None: ...
-    def get(self, key: str) -> bytes: ...
-    def check(self, keys: list[str]) -> bool: ...
-
-
-def launchers_store() -> _Store | None:
-    """Return a store that all ranks reach: torchrun's, which outlives the ranks, or that of the process group."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60))
-    elif dist.is_initialized():
-        store = dist.distributed_c10d._get_default_store()
-    else:
-        return None
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    found: _Store = dist.PrefixStore(f"remint/{attempt}", store)
-    return found
-
-
 class RankExchange:
     """Leaves the data of this rank for the others, and collects those of all ranks; a subject keeps its keys apart."""
 
-    def __init__(self, rank: Rank, store: _Store, subject: str) -> None:
+    def __init__(self, rank: Rank, store: Store, subject: str) -> None:
         self._rank = rank
         self._store = store
         self._subject = subject
@@ -77,7 +54,7 @@ class RankExchange:
         missing = set(range(self._rank.count))
         end = time.monotonic() + _PATIENCE_AFTER_FAILURE if failed else None
         tell = time.monotonic() + 10
-        # The store is gone when its process is: then nobody sends any more. A launcher that ends this rank means the same.
+        # The store is gone when its process is: then nobody sends any more. So it is when the launcher ends this rank.
         with contextlib.suppress(RuntimeError, Terminated), raises_on_sigterm():
             while missing:
                 missing = {rank for rank in missing if not self._store.check([self._key(rank, "pieces")])}

@@ -144,10 +144,10 @@ def run_command(options: argparse.Namespace) -> int:
 def _budget_here(options: argparse.Namespace, rank: Rank | None) -> str:
     """Return the budget of this rank, as bytes or `auto`."""
     parts = options.budget.split(",")
-    if len(parts) > 1 and len(parts) != (1 if rank is None else rank.count):
-        raise ValueError(
-            f"--budget {options.budget} is for {len(parts)} ranks, and there {'is 1' if rank is None else f'are {rank.count}'}"
-        )
+    count = 1 if rank is None else rank.count
+    if len(parts) > 1 and len(parts) != count:
+        are = "is 1" if count == 1 else f"are {count}"
+        raise ValueError(f"--budget {options.budget} is for {len(parts)} ranks, and there {are}")
     text: str = parts[rank.number] if rank is not None and len(parts) > 1 else parts[0]
     if not text.endswith("%"):
         return text
@@ -165,6 +165,7 @@ def _budget_here(options: argparse.Namespace, rank: Rank | None) -> str:
 
 def _run_here(options: argparse.Namespace, budget_text: str, rank: Rank | None) -> RunResult:
     from remint.advice.script_steps import script_steps
+    from remint.runtime.agreement import fail_together
     from remint.runtime.budget import budget
 
     with_budget = budget(
@@ -179,7 +180,8 @@ def _run_here(options: argparse.Namespace, budget_text: str, rank: Rank | None) 
     steps = _Steps(options.stop_after, rank)
     with script_steps(steps.ended), with_budget as run:
         steps.run = run
-        ended = run_script(options)
+        # The script's error does not leave the budget as an error: it is printed before.
+        ended = run_script(options, explain=lambda error: fail_together(error, run.budget_bytes, None))
         run._failed(ended.error)
         return RunResult(ended, run.summary(), str(run), run.finished())
 

@@ -56,12 +56,13 @@ def write(result: RunResult, options: argparse.Namespace, stdout: TextIO | None)
 
 def write_of_ranks(result: RunResult, options: argparse.Namespace, rank: Rank, stdout: TextIO | None) -> None:
     """Write the file of this rank. Rank 0 waits for the others and shows all: a table, and the page."""
-    from remint.cli.rank_exchange import RankExchange, launchers_store, path_of_rank
+    from remint.cli.rank_exchange import RankExchange, path_of_rank
+    from remint.runtime.rank import store_of_ranks
 
     data = result.data()
     if options.json not in (None, "-"):
         write_json(path_of_rank(options.json, rank), data)
-    store = launchers_store()
+    store = store_of_ranks()
     if store is None:
         # Nothing connects the ranks: each has its own line and files.
         if options.report is not None:
