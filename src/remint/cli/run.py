@@ -25,6 +25,7 @@ _OPTIONS = [
     "--stop-after",
     "--policy",
     "--overflow",
+    "--offload",
     "--json",
     "--report",
     "--source-lines",
@@ -37,6 +38,7 @@ examples:
   remint run --budget 2GiB train.py --epochs 3
   remint run --budget 2GiB --report run.html -v train.py
   remint run --budget 80% train.py                    of what a step takes
+  remint run --budget 1GiB --offload 8GiB train.py    with optimizer state and activations in a file
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
 """
 _RECORD = """\
@@ -67,6 +69,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
     run.add_argument(
         "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
+    )
+    run.add_argument(
+        "--offload",
+        metavar="WHERE",
+        help="a second tier of memory for what is slower to recompute than to fetch, or cannot be recomputed: bytes, "
+        'such as "16GiB", "disk", or a folder for the file',
     )
     run.add_argument(
         "--max-slowdown",
@@ -128,6 +136,7 @@ def run_command(options: argparse.Namespace) -> int:
         budget_text,
         policy=options.policy,
         overflow=options.overflow,
+        offload=options.offload,
         max_slowdown=options.max_slowdown,
         timeline=timeline,
         blocks=bool(options.report),
