@@ -70,7 +70,8 @@ class Policy {
         candidates_(context.candidates),
         arena_(context.arena),
         tier_(context.tier),
-        neighbourhood_(make_neighbourhood(kind, context.records, context.tier)) {}
+        local_(kind == NeighbourhoodKind::kLocal),
+        neighbourhood_(make_neighbourhood(kind_for_ways(kind, context), context.records, context.tier)) {}
   virtual ~Policy() = default;
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
@@ -96,12 +97,7 @@ class Policy {
     return !s.pinned || tier_->takes(s);
   }
   // Whether the bytes of a candidate that leaves are back sooner from the tier than from its recipe.
-  bool offloads(StorageId id) {
-    const Storage& s = records_.storage(id);
-    if (tier_ == nullptr || !tier_->takes(s)) return false;
-    if (s.pinned) return true;
-    return s.references > 0 && s.nbytes > 0 && tier_->cost(s) < neighbourhood_->cost(id);
-  }
+  bool offloads(StorageId id);
 
   Neighbourhood& neighbourhood() { return *neighbourhood_; }
   std::uint64_t num_scores() const { return num_scores_; }
@@ -110,17 +106,26 @@ class Policy {
  protected:
   // What it takes to have the bytes back once they left, in the cheaper way.
   Nanoseconds cost_of_return(StorageId id) {
-    if (tier_ != nullptr && offloads(id)) return tier_->cost(records_.storage(id));
-    return neighbourhood_->cost(id);
+    const Storage& s = records_.storage(id);
+    if (tier_ != nullptr && offloads(id)) return tier_->cost(s);
+    return local_ ? s.cost : neighbourhood_->cost(id);
   }
 
   Records& records_;
   Candidates& candidates_;
   Arena* arena_;
   const Tier* tier_;
+  const bool local_;  // its scores count no neighbours
   std::unique_ptr<Neighbourhood> neighbourhood_;
   std::uint64_t num_scores_ = 0;
   WindowComparison comparison_;
+
+ private:
+  // Which way a value leaves depends on what is evicted around it, whatever the score counts.
+  static NeighbourhoodKind kind_for_ways(NeighbourhoodKind kind, const PolicyContext& context) {
+    const bool local = kind == NeighbourhoodKind::kLocal;
+    return local && context.tier != nullptr ? NeighbourhoodKind::kNear : kind;
+  }
 };
 
 }  // namespace remint

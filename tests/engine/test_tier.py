@@ -136,6 +136,22 @@ def test_a_tier_makes_every_budget_possible_that_holds_each_op(trace, policy):
     assert run.status == "ok", run.failure
 
 
+@pytest.mark.parametrize("bandwidth", [0.25, 4.0])
+@pytest.mark.parametrize("trace", [generators.residual(8), generators.rnn(12)], ids=["residual", "rnn"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_policy_recomputes_without_end_where_a_tier_has_room(policy, trace, bandwidth):
+    """Also those whose scores count no neighbours: the way of a value depends on what is evicted around it."""
+    run = remint.simulate(
+        trace,
+        budget="25%",
+        memory="arena",
+        policy=policy,
+        max_slowdown=1e3,
+        offload=Offload(bytes=PLENTY, bandwidth=bandwidth * trace.peak_bytes / trace.seconds, latency=0),
+    )
+    assert run.status == "ok", run.failure
+
+
 def constants_and_ops(num: int = 8, nbytes: int = 4096) -> Trace:
     """A program full of what no recipe makes: every constant is read twice, far apart."""
     builder = TraceBuilder()
