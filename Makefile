@@ -70,6 +70,7 @@ bench: setup
 	$(BIN)/python benchmarks/largest_input.py
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/tiers.py
 	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/advice_fake.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py

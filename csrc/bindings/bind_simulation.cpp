@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/block_columns.h"
 #include "bindings/options.h"
+#include "bindings/tier_figures.h"
 #include "bindings/trace_view.h"
 #include "memory/compaction.h"
 #include "memory/window.h"
@@ -128,6 +129,7 @@ class PySimulation {
     d["moved_bytes"] = s.moved_bytes;
     d["failed_event"] = next_;
     d["oom_bytes"] = oom_bytes_;
+    add_tier_figures(d, s, engine.tier() == nullptr ? 0 : engine.tier()->peak());
     return d;
   }
 

@@ -57,6 +57,14 @@ inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
       options.max_depth = value.cast<std::optional<std::uint32_t>>();
     } else if (name == "max_rematerialized_ns") {
       options.max_rematerialized = value.cast<std::optional<Nanoseconds>>();
+    } else if (name == "tier_bytes") {
+      options.tier.bytes = value.cast<Bytes>();
+    } else if (name == "tier_bandwidth") {
+      options.tier.bandwidth = value.cast<double>();
+    } else if (name == "tier_latency_ns") {
+      options.tier.latency = value.cast<Nanoseconds>();
+    } else if (name == "tier_alignment") {
+      options.tier.alignment = value.cast<Bytes>();
     } else if (name == "check") {
       options.check = value.cast<bool>();
     } else {

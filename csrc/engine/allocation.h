@@ -22,7 +22,7 @@ class Allocation {
       block = state_.memory->allocate(nbytes, op.end);
     }
     op.blocks.emplace_back(block, nbytes);
-    if (op.replayed == kNone) state_.note_need();
+    if (op.replayed == kNone && !op.fetches) state_.note_need();
     state_.tell_taken(BlockChange::kTaken, block, nbytes);
     return block;
   }

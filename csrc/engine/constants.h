@@ -46,8 +46,17 @@ class Constants {
     lifetimes_.pin_storage(id);
     Storage& s = state_.records.storage(id);
     state_.tell_block(BlockChange::kDropped, id);
-    state_.memory->free(s.block, s.nbytes);
-    state_.pinned_bytes -= s.nbytes;
+    // It stays pinned, and counts no bytes from now on.
+    transitions_.unmark_pinned(id);
+    s.pinned = true;
+    transitions_.leave(id);
+    if (s.residency == Residency::kOffloaded) {
+      transitions_.drop_copy(id);
+      for (ValueId each : s.values) state_.records.value(each).defined = true;
+    } else {
+      transitions_.make_stale(id);
+      state_.memory->free(s.block, s.nbytes);
+    }
     s.become(Residency::kElsewhere);
     s.block = kNone;
     s.nbytes = 0;

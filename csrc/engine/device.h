@@ -22,6 +22,13 @@ class Device {
   virtual void evicted(StorageId) {}
   // The storage has bytes (again), at a new address.
   virtual void materialized(StorageId) {}
+  // The bytes of the storage, which are in its block, are copied to the tier. False: that failed, and they
+  // stay.
+  virtual bool offload(StorageId) { return true; }
+  // The storage's copy is read back into `block`. May throw: then it is still there, and nothing changed.
+  virtual void fetch(StorageId, BlockId /*block*/) {}
+  // The storage's copy in the tier is not needed any more.
+  virtual void dropped_copy(StorageId) {}
   // The storage's block moved within the arena. No kernel uses it.
   virtual void moved(StorageId, Bytes /*from*/, Bytes /*to*/) {}
 };

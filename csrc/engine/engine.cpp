@@ -30,7 +30,7 @@ void Engine::fix(ValueId value) {
   if (s.fixed) return;
   const std::uint64_t tag = state_.records.value(value).tag;
   state_.observers.tell(Observer::kRequests, [&](Observer& observer) { observer.fixed(value, tag); });
-  s.fixed = true;
+  transitions_.mark_fixed(state_.records.value(value).storage);
 }
 
 void Engine::follow(const GuidedStep& step, std::uint64_t first_tag) {

@@ -69,8 +69,8 @@ class Engine {
   // (Records::Dropped::cached). It is used again, under another name, or dropped.
   void reuse_cached(ValueId value, std::uint64_t tag) { constants_.reuse_cached(value, tag); }
   void drop_cached(ValueId value) { constants_.drop_cached(value); }
-  // The bytes of `value`, which are resident, are elsewhere from now on: it becomes a constant without a
-  // block.
+  // The bytes of `value`, which are resident or offloaded, are elsewhere from now on: it becomes a constant
+  // without a block.
   void move_out(ValueId value) { constants_.move_out(value); }
 
   // ── References of the program ──
@@ -100,6 +100,8 @@ class Engine {
   // follows the bytes.
   void lock_for_read(ValueId value) { pinning_.lock_for_read(value); }
   void unlock_for_read(ValueId value) { pinning_.unlock_for_read(value); }
+  // Somebody who has a lock for reads writes the bytes all the same: the tier's copy of them is stale.
+  void make_stale(ValueId value) { transitions_.make_stale(state_.records.value(value).storage); }
   // Drops the bytes of `value`, or of everything that can be recomputed; false if they cannot be dropped.
   bool evict_value(ValueId value) { return lifetimes_.evict_value(value); }
   void evict_all() { lifetimes_.evict_all(); }
@@ -109,6 +111,13 @@ class Engine {
   // ── What there is ──
 
   bool defined(ValueId value) const { return state_.records.value(value).defined; }
+  // Whether it is resident or offloaded: nothing has to run again to have it.
+  bool is_kept(ValueId value) const { return state_.records.value(value).is_kept(); }
+  // Copies in the tier are not to be relied on any more: those of resident bytes go, and no more are made.
+  void abandon_copies() { transitions_.abandon_copies(); }
+  // Null: there is none.
+  Tier* tier() { return state_.tier.get(); }
+  const Tier* tier() const { return state_.tier.get(); }
   bool pinned(ValueId value) const { return state_.storage_of(value).pinned; }
   const Records& records() const { return state_.records; }
   void note_dropped(Records::Dropped* dropped) { state_.records.note_dropped(dropped); }

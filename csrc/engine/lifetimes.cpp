@@ -33,7 +33,8 @@ void Lifetimes::evict_if_idle(StorageId id) {
   for (ValueId value : s.values) {
     for (const Value::Reader& reader : state_.records.value(value).readers) {
       for (ValueId output : state_.records.op(reader.op).outputs) {
-        if (output != kNone && state_.records.value(output).storage != id && !state_.defined(output)) return;
+        if (output == kNone || state_.records.value(output).storage == id) continue;
+        if (!state_.records.value(output).is_kept()) return;
       }
     }
   }
@@ -41,6 +42,9 @@ void Lifetimes::evict_if_idle(StorageId id) {
 }
 
 void Lifetimes::evict(StorageId id, BlockChange why) {
+  if (state_.tier != nullptr && why == BlockChange::kEvicted && state_.policy->offloads(id)) {
+    if (transitions_.offload(id) || state_.records.storage(id).pinned) return;
+  }
   transitions_.drop_bytes(id, why);
   state_.policy->neighbourhood().evicted(id);
   if (!state_.settings.reference) collect(id);
@@ -49,14 +53,16 @@ void Lifetimes::evict(StorageId id, BlockChange why) {
 bool Lifetimes::evict_value(ValueId value) {
   const StorageId id = state_.records.value(value).storage;
   if (!state_.candidates.contains(id)) return !state_.records.storage(id).has_bytes();
+  if (!state_.policy->can_leave(id)) return false;
   evict(id);
-  return true;
+  return !state_.records.storage(id).has_bytes();
 }
 
 void Lifetimes::evict_released() {
   std::vector<StorageId> released;
   for (StorageId id : state_.candidates.ids()) {
-    if (state_.records.storage(id).references == 0) released.push_back(id);
+    const Storage& s = state_.records.storage(id);
+    if (s.references == 0 && !s.pinned) released.push_back(id);
   }
   for (StorageId id : released) {
     // Evicting one can free another for good.
@@ -71,7 +77,8 @@ void Lifetimes::evict_all() {
     if (state_.records.storage(id).in_use() && state_.candidates.contains(id)) candidates.push_back(id);
   }
   for (StorageId id : candidates) {
-    if (state_.records.storage(id).in_use() && state_.candidates.contains(id)) evict(id);
+    if (!state_.records.storage(id).in_use() || !state_.candidates.contains(id)) continue;
+    if (state_.policy->can_leave(id)) evict(id);
   }
 }
 
@@ -97,8 +104,9 @@ void Lifetimes::on_last_release(StorageId id) {
         } else {
           evict_if_idle(id);
         }
-      } else if (!s.has_bytes()) {
+      } else if (!s.has_bytes() && !s.pinned) {
         state_.tell_block(BlockChange::kReleased, id);
+        if (s.residency == Residency::kOffloaded) recompute_instead(id);
       } else if (!reference && s.pinned && s.nbytes > 0) {
         retire_storage(id, s.nbytes);
       }
@@ -127,18 +135,28 @@ void Lifetimes::collect(StorageId id) {
       state_.records.cache_constant(at);
       continue;
     }
-    if (s.has_bytes()) {
-      if (state_.deallocation == Deallocation::kIgnore) continue;
-      if (s.pinned) state_.pinned_bytes -= s.nbytes;
-      transitions_.drop_bytes(at, BlockChange::kDropped);
-    } else {
-      state_.tell_block(BlockChange::kDropped, at);
-    }
+    if (s.has_bytes() && state_.deallocation == Deallocation::kIgnore) continue;
+    if (!s.has_bytes()) state_.tell_block(BlockChange::kDropped, at);
+    drop_bytes_for_good(at);
     state_.policy->neighbourhood().dropping(at);
     state_.policy->touched(at);
     state_.records.drop(at, dead);
   }
   collecting_ = std::move(dead);
+}
+
+// From memory, and from the tier.
+void Lifetimes::drop_bytes_for_good(StorageId id) {
+  const Storage& s = state_.records.storage(id);
+  if (s.pinned) transitions_.unmark_pinned(id);
+  if (s.residency == Residency::kOffloaded) transitions_.drop_copy(id);
+  if (s.has_bytes()) transitions_.drop_bytes(id, BlockChange::kDropped);
+}
+
+// An offloaded value that a recipe can make, and that only recipes need, takes no room in the tier.
+void Lifetimes::recompute_instead(StorageId id) {
+  transitions_.drop_copy(id);
+  state_.policy->neighbourhood().evicted(id);
 }
 
 void Lifetimes::pin_storage(StorageId id) {
@@ -210,7 +228,7 @@ void Lifetimes::banish(StorageId id) {
       for (const Value::Reader& reader : state_.records.value(v).readers) {
         for (ValueId output : state_.records.op(reader.op).outputs) {
           if (output == kNone || state_.records.value(output).storage == at) continue;
-          if (!state_.defined(output)) needed = true;
+          if (!state_.records.value(output).is_kept()) needed = true;
           children.push_back(state_.records.value(output).storage);
         }
       }
@@ -220,8 +238,7 @@ void Lifetimes::banish(StorageId id) {
     state_.records.for_parents(at, [&](StorageId parent) {
       if (parent != at) parents.push_back(parent);
     });
-    if (s.pinned) state_.pinned_bytes -= s.nbytes;
-    if (s.has_bytes()) transitions_.drop_bytes(at, BlockChange::kDropped);
+    drop_bytes_for_good(at);
     state_.policy->neighbourhood().dropping(at);
     state_.policy->touched(at);
     state_.records.drop_readers(at);

@@ -38,6 +38,8 @@ class Lifetimes {
     if (transitions_.unlock_for_read(id)) after_unlock(id);
   }
 
+  // Bytes that leave to make room go the way on which they are back sooner: they are recomputed, or fetched
+  // from the tier. What the program released is recomputed.
   void evict(StorageId id, BlockChange why = BlockChange::kEvicted);
   bool evict_value(ValueId value);
   void evict_all();
@@ -75,6 +77,8 @@ class Lifetimes {
   void evict_if_idle(StorageId id);
   void retire_storage(StorageId id, Bytes nbytes);
   void banish(StorageId id);
+  void drop_bytes_for_good(StorageId id);
+  void recompute_instead(StorageId id);
 
   EngineState& state_;
   Transitions& transitions_;

@@ -55,6 +55,9 @@ class Observer {
   virtual void rematerialized(std::uint64_t /*tag*/) {}
   virtual void evicted(std::uint64_t /*tag*/) {}
   virtual void freed(std::uint64_t /*tag*/) {}
+  // Instead of being evicted they left for the tier; they came back from there.
+  virtual void offloaded(std::uint64_t /*tag*/) {}
+  virtual void fetched(std::uint64_t /*tag*/) {}
 
   // kCandidates: from now on, until it is used again, the storage can be evicted (the tag of its root value,
   // and its block).
@@ -104,7 +107,7 @@ class Observers {
 };
 
 // The decisions of a run in order. C: an op of the program ran, R: a rematerialization, E: bytes were
-// dropped.
+// dropped, O: they were offloaded, F: they were fetched.
 class DecisionLog final : public Observer {
  public:
   struct Event {
@@ -116,6 +119,8 @@ class DecisionLog final : public Observer {
   void rematerialized(std::uint64_t tag) override { events_.push_back({'R', tag}); }
   void evicted(std::uint64_t tag) override { events_.push_back({'E', tag}); }
   void freed(std::uint64_t tag) override { events_.push_back({'E', tag}); }
+  void offloaded(std::uint64_t tag) override { events_.push_back({'O', tag}); }
+  void fetched(std::uint64_t tag) override { events_.push_back({'F', tag}); }
   const std::vector<Event>& events() const { return events_; }
 
  private:

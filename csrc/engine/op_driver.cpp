@@ -63,7 +63,13 @@ void OpDriver::acquire(ProgramOp& op, OpDescription& description) {
     running.acquired = description.acquired;
     pinning_.acquire();
     allocation_.place(description.expected_cost, description.expected_bytes);
-    if (num_pinned() == pinned) return;
+    if (num_pinned() == pinned) {
+      // From here on they are resident, and locked.
+      for (ValueId value : description.written) {
+        transitions_.make_stale(state_.records.value(value).storage);
+      }
+      return;
+    }
     pinning_.release_acquired();
   }
 }

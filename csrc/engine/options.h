@@ -17,6 +17,14 @@ enum class WindowLooks : std::uint8_t {
   kCompared,  // `coop`: a few stretches; then all blocks, to see what that would have found. For benchmarks
 };
 
+// Memory below the budget's own: tier.h.
+struct TierOptions {
+  Bytes bytes = 0;          // 0: there is none
+  double bandwidth = 1e9;   // bytes per second, either way
+  Nanoseconds latency = 0;  // of each transfer
+  Bytes alignment = 4096;   // copies take multiples of it
+};
+
 // What a caller can choose. What is not set depends on the memory and the policy: see `EngineSettings`.
 struct EngineOptions {
   std::string policy = "dtr-eq";
@@ -30,6 +38,7 @@ struct EngineOptions {
   std::optional<bool> moving;                     // unset: on the arena
   std::optional<std::uint32_t> max_depth;         // unset: 10,000 on the arena
   std::optional<Nanoseconds> max_rematerialized;  // unset: no limit
+  TierOptions tier;
   bool check = false;  // the caller checks the engine's books after every op: slow, for tests
 };
 

@@ -49,6 +49,14 @@ void Pinning::pin(ValueId value, bool by_request) {
   pin_now(value);
 }
 
+void Pinning::preserve(ValueId value) {
+  if (state_.records.value(value).offloaded) {
+    lifetimes_.pin_storage(state_.records.value(value).storage);
+  } else {
+    pin_now(value);
+  }
+}
+
 void Pinning::pin_now(ValueId value) {
   if (state_.settings.reference) {
     if (!state_.defined(value)) replay_.make(state_.records.value(value).op, value, false);
@@ -91,13 +99,25 @@ void Pinning::follow_late_pins(StorageId from, ValueId to) {
 }
 
 void Pinning::before_write(ValueId value, bool by_request) {
+  pin_what_reads(value, by_request);
+  if (by_request) transitions_.make_stale(state_.records.value(value).storage);
+}
+
+void Pinning::pin_what_reads(ValueId value, bool by_request) {
   const StorageId id = state_.records.value(value).storage;
   const Records& records = state_.records;
   if (!records.storage(id).pinned || records.storage(id).readers == 0) return;
   // Where releases count, pinning what the program has drops all recipes that lie between.
   if (state_.deallocation == Deallocation::kEager || state_.deallocation == Deallocation::kLazy) {
     for (StorageId referenced : lifetimes_.referenced_descendants({id})) {
-      if (records.storage(referenced).in_use()) pin(records.storage(referenced).values[0], by_request);
+      if (!records.storage(referenced).in_use()) continue;
+      const ValueId root = records.storage(referenced).values[0];
+      if (state_.running.in_kernel()) {
+        pin_late(root, false, by_request);
+        continue;
+      }
+      if (by_request) tell_pinned(root);
+      preserve(root);
     }
     if (!records.storage(id).in_use()) return;
   }
@@ -123,7 +143,7 @@ void Pinning::before_write(ValueId value, bool by_request) {
     const ValueId that = output;
     auto exists = [&] { return records.storage(its).in_use() && records.value(that).storage == its; };
     if (exists() && by_request) tell_pinned(output);
-    if (exists()) pin_now(output);
+    if (exists()) preserve(output);
     if (exists()) lifetimes_.forget_recipe(output);
   }
 }
@@ -166,7 +186,7 @@ bool Pinning::pin_instead(const std::vector<StorageId>& retired, Bytes nbytes) {
   if (instead > nbytes) return false;
   for (StorageId descendant : referenced) {
     const Storage& s = state_.records.storage(descendant);
-    if (s.in_use()) pin_now(s.values[0]);
+    if (s.in_use()) preserve(s.values[0]);
   }
   return true;
 }

@@ -46,8 +46,11 @@ class Pinning {
     release_acquired();
   }
   void pin_now(ValueId value);
+  // Makes it unable to change with what it was computed from: pinned, resident or offloaded.
+  void preserve(ValueId value);
   void pin_late(ValueId value, bool forget_recipe, bool by_request);
   void apply_late_pins(RunningOp& op);
+  void pin_what_reads(ValueId value, bool by_request);
   void tell_pinned(ValueId value);
   void review_retired();
   // Pins what the program has of what was made from these, if that takes no more than `nbytes`.

@@ -33,6 +33,7 @@ ValueId Records::add_value(StorageId storage, std::uint64_t tag) {
   v.storage = storage;
   v.op = kNone;
   v.defined = false;
+  v.offloaded = false;
   v.tag = tag;
   v.readers.clear();
   storages_[storage].values.push_back(id);

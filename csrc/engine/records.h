@@ -26,10 +26,11 @@ struct StorageState {
   std::uint64_t order = 0;  // of becoming a candidate; later is larger
   BlockId block = kNone;
   std::uint32_t candidate_index = kNone;
-  std::uint32_t locks = 0;       // by ops that run or wait
-  std::uint32_t read_locks = 0;  // by readers outside of all ops
-  std::uint32_t references = 0;  // tensors of the program that are on it
-  std::uint32_t readers = 0;     // ops that read one of its values
+  std::uint32_t clean_index = kNone;  // among the resident storages with a copy in the tier
+  std::uint32_t locks = 0;            // by ops that run or wait
+  std::uint32_t read_locks = 0;       // by readers outside of all ops
+  std::uint32_t references = 0;       // tensors of the program that are on it
+  std::uint32_t readers = 0;          // ops that read one of its values
   Residency residency = Residency::kFree;
   // What may happen to it.
   bool pinned = false;  // it is never evicted
@@ -41,6 +42,7 @@ struct StorageState {
   // Whether the slot of the table is taken.
   bool in_use() const { return residency != Residency::kFree; }
   bool has_bytes() const { return remint::has_bytes(residency); }
+  bool is_kept() const { return remint::is_kept(residency); }
   bool locked() const { return locks > 0 || read_locks > 0; }
   // Whether it may be moved while a kernel runs.
   bool movable() const { return !fixed && !locked(); }
@@ -60,13 +62,17 @@ struct Value {
   StorageId storage = kNone;
   OpId op = kNone;  // kNone: no recipe, a constant
   bool defined = false;
-  std::uint64_t tag = 0;  // the caller's name for it
+  bool offloaded = false;  // it is in the copy of its storage, which is offloaded
+  std::uint64_t tag = 0;   // the caller's name for it
   // Ops that read this value, with the position among their inputs.
   struct Reader {
     OpId op;
     std::uint32_t input;
   };
   SmallVector<Reader, 2> readers;
+
+  // Whether nothing has to run again to have it.
+  bool is_kept() const { return defined || offloaded; }
 };
 
 struct Op {

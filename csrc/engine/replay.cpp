@@ -30,8 +30,7 @@ void Replay::make(OpId op, ValueId target, bool program) {
 }
 
 void Replay::drive(const Frame& first) {
-  const std::uint64_t limit =
-      state_.statistics.num_rematerializations + 1024 + 64 * state_.records.num_storages();
+  const std::uint64_t limit = num_returns() + 1024 + 64 * state_.records.num_storages();
   const std::size_t base = frames_.size();
   frames_.push_back(first);
   try {
@@ -42,7 +41,7 @@ void Replay::drive(const Frame& first) {
         enter(frame);
       }
       if (wait_for_input(frame)) continue;
-      if (frame.op == kNone) {
+      if (frame.op == kNone && frame.target == kNone) {
         // The locks stay until the op that acquires ends.
         locked_.resize(frame.first_lock);
         frames_.pop_back();
@@ -54,8 +53,8 @@ void Replay::drive(const Frame& first) {
       release_locks(done);
       locked_.resize(done.first_lock);
       frames_.pop_back();
-      if (state_.statistics.rematerialized > state_.max_rematerialized) throw Thrash();
-      if (!state_.settings.reference && state_.statistics.num_rematerializations > limit) {
+      if (state_.statistics.bringing_back() > state_.max_rematerialized) throw Thrash();
+      if (!state_.settings.reference && num_returns() > limit) {
         throw ReplayInCircles(last_refused_, unpinned_inputs(first));
       }
     }
@@ -72,7 +71,7 @@ Bytes Replay::unpinned_inputs(const Frame& frame) const {
   for (std::size_t i = 0; i < num_inputs(frame); ++i) {
     const StorageId id = state_.records.value(input(frame, i)).storage;
     const Storage& s = state_.records.storage(id);
-    if (!s.pinned && seen.insert(id).second) nbytes += state_.memory->footprint(s.nbytes);
+    if (!state_.is_immovable(s) && seen.insert(id).second) nbytes += state_.memory->footprint(s.nbytes);
   }
   return nbytes;
 }
@@ -106,9 +105,14 @@ bool Replay::wait_for_input(Frame& frame) {
       continue;
     }
     Frame maker;
-    maker.op = state_.records.value(missing).op;
     maker.target = missing;
-    if (maker.op == kNone) throw std::logic_error("engine: a value has neither bytes nor a recipe");
+    if (state_.records.value(missing).offloaded) {
+      maker.acquired = &no_inputs_;
+    } else {
+      maker.op = state_.records.value(missing).op;
+    }
+    if (maker.op == kNone && maker.acquired == nullptr)
+      throw std::logic_error("engine: a value has neither bytes nor a recipe");
     frames_.push_back(maker);
     return true;
   }
@@ -121,7 +125,7 @@ void Replay::execute(const Frame& frame, std::size_t base) {
   state_.running.innermost().replayed = frame.op;
   for (;;) {
     try {
-      execute_once(frame);
+      frame.op == kNone ? fetch(frame.target) : execute_once(frame);
       return;
     } catch (const OutOfMemory& error) {
       last_refused_ = error.requested;
@@ -133,6 +137,21 @@ void Replay::execute(const Frame& frame, std::size_t base) {
       throw;
     }
   }
+}
+
+// The bytes of an offloaded value come back.
+void Replay::fetch(ValueId value) {
+  const StorageId id = state_.records.value(value).storage;
+  const Storage& s = state_.records.storage(id);
+  // What memory ran out for may have dropped it: whoever waits looks again.
+  if (!state_.records.value(value).offloaded) return;
+  state_.running.innermost().fetches = true;
+  allocation_.place(s.cost, s.nbytes);
+  if (s.pinned) allocation_.place_long_lived();
+  const BlockId block = allocation_.allocate(s.nbytes);
+  state_.device.fetch(id, block);
+  transitions_.fetched(id, block);
+  state_.tell_used();
 }
 
 void Replay::execute_once(const Frame& frame) {
@@ -155,7 +174,7 @@ void Replay::execute_once(const Frame& frame) {
     for (std::size_t k = 0; k < op.takes_over.size(); ++k) {
       if (op.takes_over[k] == kNone) continue;
       const Storage& written = state_.storage_of(op.inputs[op.takes_over[k]].value);
-      const bool wanted = op.outputs[k] != kNone && !state_.defined(op.outputs[k]);
+      const bool wanted = op.outputs[k] != kNone && !state_.records.value(op.outputs[k]).is_kept();
       if (!wanted || written.locks > 1 || written.read_locks > 0 || written.pinned) {
         blocks[k] = allocation_.allocate(written.nbytes);
       }
@@ -193,6 +212,8 @@ void Replay::define_outputs(OpId id, ValueId target, const std::vector<BlockId>&
       if (state_.settings.reference && root) state_.memory->free(kNone, s.nbytes);
       return;
     }
+    // The tier has it.
+    if (s.residency == Residency::kOffloaded) return;
     value.defined = true;
     if (s.has_bytes()) return;
     const std::uint32_t source = k < op.takes_over.size() ? op.takes_over[k] : kNone;
@@ -221,7 +242,8 @@ bool Replay::relax_waiting_frames(std::size_t base) {
     if (!frame.entered) continue;
     // Without its locks a frame whose inputs never fit at once would have them made again and again.
     const Bytes inputs = unpinned_inputs(frame);
-    if (inputs > state_.memory->budget() - state_.pinned_bytes) throw ReplayInCircles(last_refused_, inputs);
+    if (inputs > state_.memory->budget() - state_.immovable_bytes())
+      throw ReplayInCircles(last_refused_, inputs);
     frame.relaxed = true;
     frame.entered = false;
     for (std::size_t i = 0; i < num_inputs(frame); ++i) {

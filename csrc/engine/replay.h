@@ -27,7 +27,8 @@ class Replay {
   void make(OpId op, ValueId target, bool program);
 
  private:
-  // An op that waits for its inputs, or `acquire` (no op).
+  // An op that waits for its inputs, `acquire` (no op), or bytes that come back from the tier (no op, and no
+  // inputs).
   struct Frame {
     OpId op = kNone;
     ValueId target = kNone;                          // the output that was asked for
@@ -47,11 +48,16 @@ class Replay {
   }
 
   Bytes unpinned_inputs(const Frame& frame) const;
+  // How often bytes came back so far.
+  std::uint64_t num_returns() const {
+    return state_.statistics.num_rematerializations + state_.statistics.num_fetches;
+  }
   void drive(const Frame& first);
   void enter(Frame& frame);
   bool wait_for_input(Frame& frame);
   void execute(const Frame& frame, std::size_t base);
   void execute_once(const Frame& frame);
+  void fetch(ValueId value);
   void define_outputs(OpId op, ValueId target, const std::vector<BlockId>& blocks);
   bool relax_waiting_frames(std::size_t base);
   void release_locks(const Frame& frame);
@@ -65,6 +71,7 @@ class Replay {
   std::vector<Frame> frames_;
   std::vector<char> locked_;  // per input of every frame: locked by it
   std::vector<StorageId> unlocking_;
+  const std::vector<ValueId> no_inputs_;
   Bytes last_refused_ = 0;
 };
 

@@ -10,9 +10,10 @@
 //           └────────────────────────  cached  ◀──────────────────────────┘      │ used again
 //                      dropped            └───────────────────────────────────────┘
 //
-// Two more states are for a lower tier (host memory for an accelerator, a file for the CPU) and are not used
-// yet:
+// Two more states are for a lower tier (tier.h):
 //   resident ──copied out──▶ resident with a copy ──dropped──▶ offloaded ──fetched──▶ resident with a copy
+// Once its bytes are written, or were moved out, a resident storage has no copy any more. An offloaded one
+// that a recipe can make gives its copy up when the program releases it.
 //
 // Whether bytes may be evicted or moved is said by `pinned`, `fixed` and the locks of a storage, not here.
 #pragma once
@@ -27,14 +28,19 @@ enum class Residency : std::uint8_t {
   kResident,          // in a block of the memory
   kElsewhere,         // a constant in memory that is not ours: it has no block and counts no bytes
   kCached,            // the same, but nothing needs it now: only the record is there, for its next use
-  kOffloaded,         // not used yet: a copy in a lower tier, no block
-  kResidentWithCopy,  // not used yet: in a block, and an unchanged copy is in a lower tier
+  kOffloaded,         // a copy in a lower tier, no block
+  kResidentWithCopy,  // in a block, and an unchanged copy is in a lower tier
 };
 
 // Whether an op could read the bytes right now.
 constexpr bool has_bytes(Residency residency) {
   return residency == Residency::kResident || residency == Residency::kElsewhere ||
          residency == Residency::kCached || residency == Residency::kResidentWithCopy;
+}
+
+// Whether nothing has to run again to have the bytes: they are there, or in a lower tier.
+constexpr bool is_kept(Residency residency) {
+  return has_bytes(residency) || residency == Residency::kOffloaded;
 }
 
 constexpr bool is_legal(Residency from, Residency to) {
@@ -51,9 +57,9 @@ constexpr bool is_legal(Residency from, Residency to) {
     case R::kCached:
       return to == R::kElsewhere || to == R::kFree;
     case R::kOffloaded:
-      return to == R::kResidentWithCopy || to == R::kEvicted || to == R::kFree;
+      return to == R::kResidentWithCopy || to == R::kEvicted || to == R::kElsewhere;
     case R::kResidentWithCopy:
-      return to == R::kOffloaded || to == R::kResident || to == R::kEvicted;
+      return to == R::kOffloaded || to == R::kResident;
   }
   return false;
 }

@@ -30,6 +30,7 @@ struct RunningOp {
   OpId replayed = kNone;                          // the op that is run again; kNone: an op of the program
   End end = End::kLow;                            // where its bytes are placed
   bool in_kernel = false;
+  bool fetches = false;  // no op: bytes come back from the tier
 
   // `block` belongs to somebody else now.
   void forget(BlockId block) {
@@ -62,6 +63,7 @@ class RunningOps {
       RunningOp& op = ops.innermost();
       assert(op.acquired.empty() && op.blocks.empty() && op.late_pins.empty());
       op.replayed = kNone;
+      op.fetches = false;
       op.end = End::kLow;
     }
     ~Scope() { --ops_.depth_; }

@@ -9,7 +9,8 @@ EngineState::EngineState(const EngineOptions& options, std::unique_ptr<Memory> m
       memory(std::move(memory)),
       arena(dynamic_cast<Arena*>(this->memory.get())),
       candidates(records, *this->memory),
-      policy(make_policy({options, settings, records, candidates, arena})),
+      tier(options.tier.bytes > 0 ? std::make_unique<Tier>(options.tier, records) : nullptr),
+      policy(make_policy({options, settings, records, candidates, arena, tier.get()})),
       device(device),
       max_rematerialized(settings.max_rematerialized),
       deallocation(settings.deallocation) {}

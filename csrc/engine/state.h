@@ -13,6 +13,7 @@
 #include "engine/records.h"
 #include "engine/running_ops.h"
 #include "engine/statistics.h"
+#include "engine/tier.h"
 #include "memory/arena.h"
 #include "policies/policy.h"
 
@@ -55,6 +56,19 @@ struct EngineState {
     observers.tell(Observer::kMemoryUse, [&](Observer& observer) { observer.used(clock, memory->used()); });
   }
 
+  // Whether the bytes may leave while nothing locks them: they can be recomputed, or go to the tier if there
+  // is room then.
+  bool may_leave(const Storage& s) const {
+    if (!s.has_bytes()) return false;
+    return !s.pinned || (tier != nullptr && s.block != kNone && !s.fixed && s.nbytes > 0);
+  }
+  // Whether the bytes are pinned, and cannot leave for the tier either.
+  bool is_immovable(const Storage& s) const {
+    return s.pinned && (tier == nullptr || s.fixed || s.residency == Residency::kElsewhere);
+  }
+  // Pinned bytes that stay, whatever happens.
+  Bytes immovable_bytes() const { return tier == nullptr ? pinned_bytes : fixed_bytes; }
+
   // To be called when an op of the program has locked its inputs, and after each of its allocations.
   void note_need() {
     if (notes_need) needed_bytes = std::max(needed_bytes, memory->used() - candidates.footprint());
@@ -65,6 +79,7 @@ struct EngineState {
   Arena* const arena;  // the same, or null: ideal memory
   Records records;
   Candidates candidates;
+  const std::unique_ptr<Tier> tier;  // null: there is none
   const std::unique_ptr<Policy> policy;
   Device& device;
   RunningOps running;
@@ -78,7 +93,8 @@ struct EngineState {
   Statistics statistics;
   // The clock starts at 1 so that nothing is ever accessed at time 0, as in DTR's reference.
   Nanoseconds clock = 1;
-  Bytes pinned_bytes = 0;
+  Bytes pinned_bytes = 0;  // resident or offloaded
+  Bytes fixed_bytes = 0;   // pinned, and never moved
   Bytes needed_bytes = 0;
   bool notes_need = true;
 

@@ -48,6 +48,17 @@ class Transitions {
 
   // The storage gets bytes: an op made them, in `block` (kNone: ideal memory).
   void make_resident(StorageId id, BlockId block);
+  // The bytes leave for the tier. False: the device could not copy them, and they stay.
+  bool offload(StorageId id);
+  // They came back, in `block`.
+  void fetched(StorageId id, BlockId block);
+  // The tier's copy is given up: it is stale, or needed no more. An offloaded storage is evicted then.
+  void drop_copy(StorageId id);
+  void abandon_copies();
+  // The bytes are about to be written.
+  void make_stale(StorageId id) {
+    if (state_.records.storage(id).residency == Residency::kResidentWithCopy) drop_copy(id);
+  }
   // The bytes are freed.
   void drop_bytes(StorageId id, BlockChange why);
   // The bytes of `from` become those of `to`; `from` is a ghost from now on. With `keep_pinned`, bytes that
@@ -55,13 +66,20 @@ class Transitions {
   bool take_over(ValueId from, ValueId to, bool keep_pinned);
   // The storage is never evicted from now on; false if it was pinned before.
   bool mark_pinned(StorageId id);
+  // It is no candidate any more, if it was one.
+  void leave(StorageId id) {
+    if (state_.candidates.contains(id)) leave_candidates(id);
+  }
+  void unmark_pinned(StorageId id);
+  // Its address is known elsewhere: it is neither moved nor offloaded from now on.
+  void mark_fixed(StorageId id);
 
  private:
   // A read from outside is no use by the program: it does not make a value look younger.
   bool unlocked(StorageId id, bool keeps_order = false) {
     const Storage& s = state_.records.storage(id);
     if (s.locked()) return false;
-    if (s.has_bytes() && !s.pinned && !state_.candidates.contains(id)) {
+    if (state_.may_leave(s) && !state_.candidates.contains(id)) {
       keeps_order ? state_.candidates.put_back(id) : state_.candidates.add(id);
       state_.policy->touched(id);
       state_.tell_candidate(id);
@@ -77,6 +95,7 @@ class Transitions {
     state_.candidates.remove(id);
     state_.policy->touched(id);
   }
+  void transferred(Bytes nbytes);
   void follow_read_locks(StorageId ghost, StorageId heir);
 
   EngineState& state_;

@@ -48,6 +48,12 @@ class Clairvoyant final : public Policy {
     update(now);
     while (!entries_.empty()) {
       const StorageId id = entries_.begin()->id;
+      if (!can_leave(id)) {
+        // The tier has no room for it now; it is looked at again the next time.
+        erase(id);
+        changes_.add(id);
+        continue;
+      }
       // It is the lowest if it still is with its score of now.
       insert(id, score(id, now));
       if (entries_.begin()->id != id) continue;
@@ -70,6 +76,7 @@ class Clairvoyant final : public Policy {
   StorageId lowest_of_all(Nanoseconds now) {
     Entry lowest{0.0, 0, kNone};
     for (StorageId id : candidates_.ids()) {
+      if (!can_leave(id)) continue;
       const Entry entry{score(id, now), records_.storage(id).order, id};
       if (lowest.id == kNone || entry < lowest) lowest = entry;
     }
@@ -117,7 +124,7 @@ class Clairvoyant final : public Policy {
       wait = foresight_->until(needed);
     }
     const double time = std::pow(static_cast<double>(std::max<Nanoseconds>(wait, 1)), time_exponent_);
-    return static_cast<double>(neighbourhood_->cost(id)) / (nbytes * time);
+    return static_cast<double>(cost_of_return(id)) / (nbytes * time);
   }
 
   Foresight::Position next_use(StorageId id) const {
@@ -139,7 +146,7 @@ class Clairvoyant final : public Policy {
       const StorageId at = stack_.back();
       stack_.pop_back();
       records_.for_children(at, [&](StorageId child) {
-        if (seen_[child] == mark_ || records_.storage(child).has_bytes()) return;
+        if (seen_[child] == mark_ || records_.storage(child).is_kept()) return;
         seen_[child] = mark_;
         next = std::min(next, next_use(child));
         stack_.push_back(child);

@@ -31,8 +31,8 @@ class Closures final : public Neighbourhood {
   // The more an op takes, the more time there is to look at what it changes: less than a hundredth.
   static constexpr Limits kNear = {4096, 128, 2500};
 
-  Closures(const Records& records, bool descendants, const Limits& limits)
-      : Neighbourhood(records), descendants_(descendants), limits_(limits) {}
+  Closures(const Records& records, const Tier* tier, bool descendants, const Limits& limits)
+      : Neighbourhood(records, tier), descendants_(descendants), limits_(limits) {}
 
   void added(StorageId id) override {
     reserve(id);
@@ -85,6 +85,9 @@ class Closures final : public Neighbourhood {
     }
     if (!outdated_.empty()) bring_up_to_date(id);
   }
+
+  void offloaded(StorageId id) override { dropping(id); }
+  void fetched(StorageId id) override { dropping(id); }
 
   void dropping(StorageId id) override {
     reserve(id);
@@ -214,7 +217,7 @@ class Closures final : public Neighbourhood {
         reserve(next);
         if (visited_[next] == mark) return;
         visited_[next] = mark;
-        const bool resident = records_.storage(next).has_bytes();
+        const bool resident = records_.storage(next).is_kept();
         if (visit(next, resident) && !resident) queue_.push_back(next);
       });
     }
@@ -224,7 +227,10 @@ class Closures final : public Neighbourhood {
   Nanoseconds walk(StorageId id) {
     Nanoseconds sum = 0;
     reach<direction>(id, limits_.sum, [&](StorageId next, bool resident) {
-      if (!resident && !cache_[next].pending) sum += records_.storage(next).cost;
+      const Storage& s = records_.storage(next);
+      if (!resident && !cache_[next].pending) sum += s.cost;
+      // A closure ends at what the tier has; to fetch that takes time, too.
+      if (direction == kUp && s.residency == Residency::kOffloaded) sum += tier_->transfer_time(s.nbytes);
       cache_[next].carried = false;
       return !resident;
     });
@@ -290,7 +296,7 @@ class Classes final : public Neighbourhood {
     join_new_class(id, records_.storage(id).cost);
     for_neighbours(id, [&](StorageId next) {
       state_[next].known = false;
-      if (!records_.storage(next).has_bytes() && next != id) unite(state_[id].in, state_[next].in);
+      if (!records_.storage(next).is_kept() && next != id) unite(state_[id].in, state_[next].in);
     });
   }
 
@@ -356,7 +362,7 @@ class Classes final : public Neighbourhood {
   Nanoseconds look_up(StorageId id) {
     distinct_.clear();
     for_neighbours(id, [&](StorageId next) {
-      if (records_.storage(next).has_bytes() || next == id) return;
+      if (records_.storage(next).is_kept() || next == id) return;
       const std::uint32_t in = state_[next].in;
       if (std::find(distinct_.begin(), distinct_.end(), in) == distinct_.end()) distinct_.push_back(in);
     });
@@ -426,20 +432,21 @@ class Classes final : public Neighbourhood {
 
 }  // namespace
 
-std::unique_ptr<Neighbourhood> make_neighbourhood(NeighbourhoodKind kind, const Records& records) {
+std::unique_ptr<Neighbourhood> make_neighbourhood(NeighbourhoodKind kind, const Records& records,
+                                                  const Tier* tier) {
   switch (kind) {
     case NeighbourhoodKind::kAncestors:
-      return std::make_unique<Closures>(records, false, Closures::kNoLimits);
+      return std::make_unique<Closures>(records, tier, false, Closures::kNoLimits);
     case NeighbourhoodKind::kNear:
-      return std::make_unique<Closures>(records, false, Closures::kNear);
+      return std::make_unique<Closures>(records, tier, false, Closures::kNear);
     case NeighbourhoodKind::kClosures:
-      return std::make_unique<Closures>(records, true, Closures::kNoLimits);
+      return std::make_unique<Closures>(records, tier, true, Closures::kNoLimits);
     case NeighbourhoodKind::kClasses:
-      return std::make_unique<Classes>(records);
+      return std::make_unique<Classes>(records, tier);
     case NeighbourhoodKind::kLocal:
       break;
   }
-  return std::make_unique<Neighbourhood>(records);
+  return std::make_unique<Neighbourhood>(records, tier);
 }
 
 }  // namespace remint

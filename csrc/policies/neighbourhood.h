@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/records.h"
+#include "engine/tier.h"
 
 namespace remint {
 
@@ -45,7 +46,7 @@ enum class NeighbourhoodKind : std::uint8_t {
 
 class Neighbourhood {
  public:
-  explicit Neighbourhood(const Records& records) : records_(records) {}
+  Neighbourhood(const Records& records, const Tier* tier) : records_(records), tier_(tier) {}
   virtual ~Neighbourhood() = default;
   Neighbourhood(const Neighbourhood&) = delete;
   Neighbourhood& operator=(const Neighbourhood&) = delete;
@@ -56,8 +57,11 @@ class Neighbourhood {
   virtual void costs_more(StorageId, Nanoseconds) {}
   virtual void evicted(StorageId) {}
   virtual void materialized(StorageId) {}
-  // The record of an evicted or resident storage, still complete, is about to be dropped, or to lose its
-  // recipe.
+  // The bytes left for the tier, and came back: what is above them is not needed to have them again.
+  virtual void offloaded(StorageId) {}
+  virtual void fetched(StorageId) {}
+  // The record of an evicted, offloaded or resident storage, still complete, is about to be dropped, or to
+  // lose its recipe.
   virtual void dropping(StorageId) {}
 
   virtual Nanoseconds cost(StorageId id) { return records_.storage(id).cost; }
@@ -70,11 +74,13 @@ class Neighbourhood {
     if (changes_ != nullptr) changes_->add(id);
   }
   const Records& records_;
+  const Tier* tier_;  // null: there is none
 
  private:
   ChangeList* changes_ = nullptr;
 };
 
-std::unique_ptr<Neighbourhood> make_neighbourhood(NeighbourhoodKind kind, const Records& records);
+std::unique_ptr<Neighbourhood> make_neighbourhood(NeighbourhoodKind kind, const Records& records,
+                                                  const Tier* tier);
 
 }  // namespace remint

@@ -8,6 +8,7 @@
 
 #include "engine/candidates.h"
 #include "engine/options.h"
+#include "engine/tier.h"
 #include "memory/arena.h"
 #include "policies/foresight.h"
 #include "policies/neighbourhood.h"
@@ -20,7 +21,8 @@ struct PolicyContext {
   const EngineSettings& settings;
   Records& records;
   Candidates& candidates;
-  Arena* arena;  // null: ideal memory
+  Arena* arena;      // null: ideal memory
+  const Tier* tier;  // null: there is none
 };
 
 // What a policy wants done to free up space.
@@ -67,7 +69,9 @@ class Policy {
       : records_(context.records),
         candidates_(context.candidates),
         arena_(context.arena),
-        neighbourhood_(make_neighbourhood(kind, context.records)) {}
+        tier_(context.tier),
+        local_(kind == NeighbourhoodKind::kLocal),
+        neighbourhood_(make_neighbourhood(kind_for_ways(kind, context), context.records, context.tier)) {}
   virtual ~Policy() = default;
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
@@ -87,17 +91,41 @@ class Policy {
   // The storage joined or left the candidates, was accessed, or changed its cost.
   virtual void touched(StorageId) {}
 
+  // Whether the bytes of a candidate can leave now: what no recipe makes needs room in the tier.
+  bool can_leave(StorageId id) const {
+    const Storage& s = records_.storage(id);
+    return !s.pinned || tier_->takes(s);
+  }
+  // Whether the bytes of a candidate that leaves are back sooner from the tier than from its recipe.
+  bool offloads(StorageId id);
+
   Neighbourhood& neighbourhood() { return *neighbourhood_; }
   std::uint64_t num_scores() const { return num_scores_; }
   const WindowComparison& comparison() const { return comparison_; }
 
  protected:
+  // What it takes to have the bytes back once they left, in the cheaper way.
+  Nanoseconds cost_of_return(StorageId id) {
+    const Storage& s = records_.storage(id);
+    if (tier_ != nullptr && offloads(id)) return tier_->cost(s);
+    return local_ ? s.cost : neighbourhood_->cost(id);
+  }
+
   Records& records_;
   Candidates& candidates_;
   Arena* arena_;
+  const Tier* tier_;
+  const bool local_;  // its scores count no neighbours
   std::unique_ptr<Neighbourhood> neighbourhood_;
   std::uint64_t num_scores_ = 0;
   WindowComparison comparison_;
+
+ private:
+  // Which way a value leaves depends on what is evicted around it, whatever the score counts.
+  static NeighbourhoodKind kind_for_ways(NeighbourhoodKind kind, const PolicyContext& context) {
+    const bool local = kind == NeighbourhoodKind::kLocal;
+    return local && context.tier != nullptr ? NeighbourhoodKind::kNear : kind;
+  }
 };
 
 }  // namespace remint

@@ -52,7 +52,7 @@ class ScorePolicy : public Policy {
     ++num_scores_;
     const Storage& s = records_.storage(id);
     Fraction fraction;
-    if (formula_.numerator == Numerator::kCost) fraction.numerator = neighbourhood_->cost(id);
+    if (formula_.numerator == Numerator::kCost) fraction.numerator = cost_of_return(id);
     if (formula_.numerator == Numerator::kLast) fraction.numerator = s.last;
     if (formula_.by_size) {
       fraction.size = static_cast<std::uint64_t>(s.nbytes);
@@ -101,7 +101,7 @@ class Scan final : public ScorePolicy {
     std::uint64_t first_zero = std::numeric_limits<std::uint64_t>::max();
     for (StorageId id : ids) {
       const Storage& s = records_.storage(id);
-      if (static_cast<double>(s.nbytes) < smallest || s.order > latest) continue;
+      if (static_cast<double>(s.nbytes) < smallest || s.order > latest || !can_leave(id)) continue;
       const Fraction fraction = score(id, now);
       if (fraction.zero()) first_zero = std::min(first_zero, s.order);
       // Only what may be the lowest is rounded exactly.
@@ -149,14 +149,16 @@ class Index final : public ScorePolicy {
       built_ = true;
     }
     update(now);
-    if (entries_.empty()) return;
     const double smallest = smallest_considered();
+    StorageId lowest = kNone;
     for (const auto& [key, id] : entries_) {
+      if (!can_leave(id)) continue;
+      if (lowest == kNone) lowest = id;
       if (static_cast<double>(records_.storage(id).nbytes) < smallest) continue;
       choice.take(id);
       return;
     }
-    choice.take(entries_.begin()->second);
+    choice.take(lowest);
   }
 
  private:
@@ -190,7 +192,12 @@ class Random final : public Policy {
   void choose(Bytes, Nanoseconds, Choice& choice) override {
     if (candidates_.empty()) return;
     ++num_scores_;
-    choice.take(candidates_.ids()[random_() % candidates_.ids().size()]);
+    const std::vector<StorageId>& ids = candidates_.ids();
+    const std::size_t drawn = random_() % ids.size();
+    for (std::size_t i = 0; i < ids.size() && !choice.found; ++i) {
+      const StorageId id = ids[(drawn + i) % ids.size()];
+      if (can_leave(id)) choice.take(id);
+    }
   }
 
  private:

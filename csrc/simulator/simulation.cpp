@@ -22,6 +22,9 @@ Simulation::Simulation(const SimulationOptions& options)
     throw std::invalid_argument(
         "in-place without a copy needs an arena: ideal memory follows DTR's reference");
   }
+  if (options.engine.tier.bytes > 0 && !options.arena) {
+    throw std::invalid_argument("offloading needs an arena: ideal memory follows DTR's reference");
+  }
 }
 
 ValueId Simulation::value_of(std::int32_t id) const {
@@ -119,8 +122,10 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
     case EventKind::kPin:
     case EventKind::kFix: {
       const ValueId value = recorded_value_of(trace.args[trace.arg_offsets[event]]);
-      if (!engine_.pinned(value)) engine_.pin(value);
-      if (trace.kind(event) == EventKind::kFix) engine_.fix(value);
+      // What stays where it is must be there.
+      const bool fixes = trace.kind(event) == EventKind::kFix;
+      if (!engine_.pinned(value) || (fixes && !engine_.defined(value))) engine_.pin(value);
+      if (fixes) engine_.fix(value);
       break;
     }
     case EventKind::kMaterialize:
@@ -338,7 +343,8 @@ void Simulation::finish(const TraceColumns& trace) {
     for (std::size_t i = 0; i < trace.num_held; ++i) {
       if (tensors_[trace.held[i]].raw != kNone) continue;
       const ValueId value = value_of(trace.held[i]);
-      if (!only_defined || engine_.defined(value)) engine_.pin(value);
+      // What is offloaded is safe where it is.
+      if (engine_.defined(value) || (!only_defined && !engine_.is_kept(value))) engine_.pin(value);
     }
   };
   if (options_.arena) pin_held(true);

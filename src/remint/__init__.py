@@ -7,6 +7,7 @@ from typing import Any
 from remint import runtime_entrance as _entrance
 from remint.errors import BudgetError, TraceError
 from remint.graph import Compute, Free, Graph, Op, Plan, verify
+from remint.offload import Offload
 from remint.planners import frontier, plan
 from remint.results import Run, Sweep
 from remint.simulator import policy_names, simulate, smallest_budget, sweep
@@ -18,6 +19,7 @@ __all__ = [
     "Compute",
     "Free",
     "Graph",
+    "Offload",
     "Op",
     "Plan",
     "Run",

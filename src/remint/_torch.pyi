@@ -29,6 +29,16 @@ class Figures(TypedDict):
     bookkeeping_ns: int
     collective_ns: int
     moved_bytes: int
+    num_offloads: int
+    num_clean_offloads: int
+    num_fetches: int
+    offloaded_bytes: int
+    fetched_bytes: int
+    transfer_ns: int
+    tier_peak_bytes: int
+    tier_used_bytes: int
+    tier_bandwidth: float
+    transfer_wall_ns: int
     unusable_bytes: float
 
 class LearningFigures(TypedDict):
@@ -85,6 +95,8 @@ class Session:
         max_slowdown: float,
         partner: Session | None,
         planner: list[str],
+        offload_folder: str,
+        measure_bandwidth: bool,
         **options: Any,  # remint.engine_options.EngineOptions
     ) -> None: ...
     @property

@@ -34,6 +34,14 @@ class EngineOptions:
     """Pin a value that would take a longer chain of ops than this to rematerialize. None: 10,000 on the arena."""
     max_rematerialized_ns: int | None = None
     """A run that spends more on rematerialization ends as `thrash`. None: no limit."""
+    tier_bytes: int = 0
+    """The size of the tier below the memory: see `remint.Offload`. 0: there is none."""
+    tier_bandwidth: float = 1e9
+    """Bytes per second, each way."""
+    tier_latency_ns: int = 0
+    """What each transfer takes besides."""
+    tier_alignment: int = 4096
+    """Copies in the tier take multiples of it."""
     check: bool = False
     """Check the engine's books after every op. Slow; for tests."""
 

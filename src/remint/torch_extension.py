@@ -49,6 +49,8 @@ _PLAIN_SESSION: dict[str, Any] = {
     "planner": [],
     "sleep": False,
     "max_slowdown": 0.0,
+    "offload_folder": "",
+    "measure_bandwidth": False,
 }
 
 

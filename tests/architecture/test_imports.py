@@ -40,6 +40,7 @@ LAYERS = [
         "file_cache",
         "runtime_entrance",
         "engine_options",
+        "offload",
         "_core",
     },
     {"trace", "generators"},

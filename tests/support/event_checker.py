@@ -1,6 +1,6 @@
 """Replays the events of a run against the graph of its trace, and fails where an event is impossible.
 
-It knows nothing of policies, locks or scores: only what each op reads and makes, and what C, R and E mean.
+It knows nothing of policies, locks or scores: only what each op reads and makes, and what C, R, E, O and F mean.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Value:
     outputs: list[Value]  # of its op
     defined: bool = False
     maybe: bool = False  # an op that ran again in place may have written over it, or worked on a copy
+    offloaded: bool = False  # it is in the copy of its storage, and not in memory
 
 
 @dataclass(eq=False)
@@ -103,6 +104,12 @@ class EventChecker:
             if kind == "E":
                 self._evict(event, value)
                 continue
+            if kind == "O":
+                self._offload(event, value)
+                continue
+            if kind == "F":
+                self._fetch(event, value)
+                continue
             if kind == "C":
                 computed.append(value.number)
             else:
@@ -113,6 +120,17 @@ class EventChecker:
                 assert self.resident_bytes() <= budget, event
         assert computed == self.program[: len(computed)], "ops of the program run once, in order"
         self.num_computed = len(computed)
+
+    def _offload(self, event: str, root: Value) -> None:
+        assert root.storage.values[0] is root, f"{event}: not the root of a storage"
+        assert root.defined, f"{event}: it is not there"
+        for value in root.storage.values:
+            value.offloaded, value.defined, value.maybe = value.defined, False, False
+
+    def _fetch(self, event: str, root: Value) -> None:
+        assert root.offloaded, f"{event}: it is not in the tier"
+        for value in root.storage.values:
+            value.defined, value.offloaded = value.offloaded, False
 
     def _evict(self, event: str, root: Value) -> None:
         assert root.storage.values[0] is root, f"{event}: not the root of a storage"

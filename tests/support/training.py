@@ -32,6 +32,8 @@ def optimizer_for(name: str, model: nn.Module) -> torch.optim.Optimizer:
             return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         case "adam":
             return torch.optim.Adam(model.parameters(), lr=1e-3)
+        case "adam-one-by-one":
+            return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
         case "adam-foreach":
             return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
         case "adam-fused":

@@ -122,6 +122,17 @@ class AcceleratorBackend final : public Backend {
     const Unseen unseen;
     bytes(to, nbytes).copy_(bytes(const_cast<void*>(from), nbytes), /*non_blocking=*/true);
   }
+  c10::DataPtr host_memory(std::size_t nbytes) const override {
+    return at::globalContext().getPinnedMemoryAllocator(device().type())->allocate(nbytes);
+  }
+  void copy_to_host(const c10::DataPtr& to, const void* from, std::size_t nbytes) override {
+    const Unseen unseen;
+    host_bytes(to, nbytes).copy_(bytes(const_cast<void*>(from), nbytes));
+  }
+  void copy_from_host(void* to, const c10::DataPtr& from, std::size_t nbytes) override {
+    const Unseen unseen;
+    bytes(to, nbytes).copy_(host_bytes(from, nbytes));
+  }
   // Kernels copy in any order, so each copy is of ranges that do not overlap.
   void move(void* to, const void* from, std::size_t nbytes) override {
     auto* target = static_cast<char*>(to);
@@ -208,10 +219,16 @@ class AcceleratorBackend final : public Backend {
   }
 
   at::Tensor bytes(void* address, std::size_t nbytes) const {
-    c10::Storage storage(c10::Storage::use_byte_size_t(), nbytes, c10::DataPtr(address, device()),
+    return bytes_of(c10::DataPtr(address, device()), dispatch_key(), nbytes);
+  }
+  static at::Tensor host_bytes(const c10::DataPtr& memory, std::size_t nbytes) {
+    return bytes_of(c10::DataPtr(memory.get(), memory.device()), c10::DispatchKey::CPU, nbytes);
+  }
+  static at::Tensor bytes_of(c10::DataPtr memory, c10::DispatchKey key, std::size_t nbytes) {
+    c10::Storage storage(c10::Storage::use_byte_size_t(), nbytes, std::move(memory),
                          /*allocator=*/nullptr, /*resizable=*/false);
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet(dispatch_key()), caffe2::TypeMeta::Make<std::uint8_t>());
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
+                                                                 caffe2::TypeMeta::Make<std::uint8_t>());
     tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(nbytes)});
     return tensor;
   }

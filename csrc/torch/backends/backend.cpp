@@ -11,4 +11,15 @@ Backend::Backend(c10::Device device, c10::DispatchKey dispatch_key, c10::Dispatc
                     c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
                     c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched, opaque}) {}
 
+// Bytes of the CPU go to a file.
+c10::DataPtr Backend::host_memory(std::size_t) const {
+  TORCH_CHECK_VALUE(false, "remint: memory of the host is no tier for ", device_, ": offload to a file");
+}
+void Backend::copy_to_host(const c10::DataPtr&, const void*, std::size_t) {
+  TORCH_INTERNAL_ASSERT(false);
+}
+void Backend::copy_from_host(void*, const c10::DataPtr&, std::size_t) {
+  TORCH_INTERNAL_ASSERT(false);
+}
+
 }  // namespace remint

@@ -86,6 +86,11 @@ class Backend {
   virtual void move(void* to, const void* from, std::size_t nbytes) = 0;  // the ranges may overlap
   virtual void zero(void* at, std::size_t nbytes) = 0;
 
+  // Memory of the host that is quick to copy from and to, and such copies. The host waits for them.
+  virtual c10::DataPtr host_memory(std::size_t nbytes) const;
+  virtual void copy_to_host(const c10::DataPtr& to, const void* from, std::size_t nbytes);
+  virtual void copy_from_host(void* to, const c10::DataPtr& from, std::size_t nbytes);
+
   virtual at::Generator default_generator() const = 0;
   virtual at::Generator new_generator() const = 0;
   // Null if the generator is not of this device.

@@ -5,6 +5,7 @@
 
 #include "bindings/block_columns.h"
 #include "bindings/options.h"
+#include "bindings/tier_figures.h"
 #include "torch/bindings/bindings.h"
 #include "torch/dispatch/legacy_types.h"
 #include "torch/dispatch/threads.h"
@@ -32,8 +33,8 @@ class PySession {
  public:
   PySession(Bytes budget, const std::string& device, bool chaos, bool spill, bool soft, bool timeline,
             bool events, bool blocks, bool record, bool source_lines, bool learn, bool several, bool sleep,
-            double max_slowdown, std::vector<std::string> planner, const PySession* partner,
-            const py::kwargs& engine) {
+            double max_slowdown, std::vector<std::string> planner, const std::string& offload_folder,
+            bool measure_bandwidth, const PySession* partner, const py::kwargs& engine) {
     SessionOptions options;
     options.budget = budget;
     options.engine = engine_options(engine);
@@ -50,6 +51,8 @@ class PySession {
     options.sleep = sleep;
     options.max_slowdown = max_slowdown;
     options.planner = std::move(planner);
+    options.offload_folder = offload_folder;
+    options.measure_bandwidth = measure_bandwidth;
     patch_legacy_types();
     session_ = Session::open(options, backend_for(c10::Device(device)),
                              partner == nullptr ? nullptr : partner->session_.get());
@@ -108,6 +111,10 @@ class PySession {
     d["bookkeeping_ns"] = f.bookkeeping;
     d["collective_ns"] = f.collectives;
     d["moved_bytes"] = s.moved_bytes;
+    add_tier_figures(d, s, f.tier_peak);
+    d["tier_used_bytes"] = f.tier_used;
+    d["tier_bandwidth"] = f.tier_bandwidth;
+    d["transfer_wall_ns"] = f.transferred;
     d["unusable_bytes"] = s.num_searches == 0 ? 0.0 : s.unusable_bytes / static_cast<double>(s.num_searches);
     return d;
   }
@@ -235,11 +242,13 @@ class PySession {
 void bind_session(py::module_& module) {
   py::class_<PySession>(module, "Session")
       .def(py::init<Bytes, const std::string&, bool, bool, bool, bool, bool, bool, bool, bool, bool, bool,
-                    bool, double, std::vector<std::string>, const PySession*, const py::kwargs&>(),
+                    bool, double, std::vector<std::string>, const std::string&, bool, const PySession*,
+                    const py::kwargs&>(),
            py::kw_only(), py::arg("budget"), py::arg("device"), py::arg("chaos"), py::arg("spill"),
            py::arg("soft"), py::arg("timeline"), py::arg("events"), py::arg("blocks"), py::arg("record"),
            py::arg("source_lines"), py::arg("learn"), py::arg("several"), py::arg("sleep"),
-           py::arg("max_slowdown"), py::arg("planner"), py::arg("partner"))
+           py::arg("max_slowdown"), py::arg("planner"), py::arg("offload_folder"),
+           py::arg("measure_bandwidth"), py::arg("partner"))
       .def("enter", &PySession::enter, py::arg("partners") = std::vector<const PySession*>())
       .def("leave", &PySession::leave)
       .def("close", &PySession::close)

@@ -73,6 +73,15 @@ std::string what_holds_the_memory(const Shortage& s) {
          " of it in one piece.";
 }
 
+// Why the tier did not help.
+std::string state_of_tier(const SessionState& state) {
+  const Tier& tier = *state.engine->tier();
+  std::string text = "Offloaded: " + format_bytes(tier.used() - tier.clean_bytes()) + " of " +
+                     format_bytes(state.options.engine.tier.bytes) + ".";
+  if (!state.store->problem().empty()) text += " Nothing was lost, but " + state.store->problem() + ".";
+  return text;
+}
+
 }  // namespace
 
 void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget,
@@ -119,6 +128,7 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
     message += "Use a larger budget. Which one works is not known; try " +
                format_bytes(budget + std::max(error.requested, budget / 10), Rounding::kUp) + ".";
   }
+  if (state.store != nullptr) message += "\n" + state_of_tier(state);
   raise_budget_error(message, needed, 0, op);
 }
 

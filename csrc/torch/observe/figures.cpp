@@ -62,6 +62,12 @@ Figures figures_of(const SessionState& state) {
   figures.needed = std::max(state.engine->needed_bytes(), state.failed_need);
   figures.spilled = state.spilled;
   figures.collectives = state.collectives;
+  if (const Tier* tier = state.engine->tier()) {
+    figures.tier_used = tier->used();
+    figures.tier_peak = tier->peak();
+    figures.tier_bandwidth = tier->bandwidth();
+    figures.transferred = state.transferred;
+  }
   // With a soft wall what the budget manages is memory of the device's allocator, too.
   const Bytes managed = state.options.soft ? figures.used : 0;
   figures.outside = std::max<Bytes>(0, state.backend.ordinary_bytes() - state.ordinary_before - managed);

@@ -22,6 +22,10 @@ struct Figures {
   Bytes needed = 0;
   Bytes spilled = 0;
   Bytes outside = 0;
+  Bytes tier_used = 0;
+  Bytes tier_peak = 0;
+  double tier_bandwidth = 0.0;
+  Nanoseconds transferred = 0;  // by the clock
   Nanoseconds bookkeeping = 0;
   Nanoseconds collectives = 0;
 };

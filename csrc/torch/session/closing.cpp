@@ -10,6 +10,20 @@
 
 namespace remint {
 
+namespace {
+
+// What the tier has goes to ordinary memory, without a detour through the arena.
+void move_offloaded_out(SessionState& state) {
+  const std::vector<OwnedStorage*> owners = state.owned->owners();
+  for (OwnedStorage* owned : owners) {
+    if (owned != nullptr && !state.engine->defined(owned->value) && state.engine->is_kept(owned->value)) {
+      move_out(state, owned);
+    }
+  }
+}
+
+}  // namespace
+
 // Leaves everything that the program has resident, in the arena if it fits: first what is there is pinned, so
 // that it is not evicted for the rest, then what is missing is rematerialized, in the order of the program.
 // What was rematerialized is pinned, so there is less missing each time around.
@@ -20,9 +34,10 @@ void materialize_all(SessionState& state) {
     std::map<std::uint64_t, OwnedStorage*> missing;
     for (OwnedStorage* owned : state.owned->owners()) {
       if (owned == nullptr) continue;
+      if (engine.is_kept(owned->value) && !engine.defined(owned->value)) continue;
       (engine.defined(owned->value) ? resident : missing)[state.number_of(owned->value)] = owned;
     }
-    if (missing.empty()) return;
+    if (missing.empty()) break;
     for (const auto& [number, owned] : resident) {
       try {
         engine.pin(owned->value);
@@ -46,6 +61,7 @@ void materialize_all(SessionState& state) {
       resident[number] = owned;
     }
   }
+  move_offloaded_out(state);
 }
 
 namespace {

@@ -32,9 +32,16 @@ Session::Session(const SessionOptions& options, Backend& backend, const Session*
   state_.ordinary_before = backend.ordinary_bytes();
   state_.engine = std::make_unique<Engine>(options.engine, std::move(arena), device_);
   state_.engine->note_dropped(&state_.dropped);
+  if (options.engine.tier.bytes > 0) {
+    state_.store = options.offload_folder.empty()
+                       ? new_offload_memory(backend)
+                       : new_offload_file(options.offload_folder, options.engine.tier.bytes);
+    if (options.measure_bandwidth) state_.engine->tier()->set_bandwidth(state_.store->measure_bandwidth());
+  }
   logs_.open(state_);
   // With a soft wall there are no addresses to plan, and scratch is not seen.
-  if (options.learn && !options.record && !options.chaos && !options.spill && !options.soft) {
+  const bool learns = options.learn && !options.record && !options.chaos && !options.spill && !options.soft;
+  if (learns && state_.store == nullptr) {
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
     // With streams, or other devices, somebody has to see who uses what.
@@ -51,6 +58,8 @@ std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& b
       !options.soft || backend.has_soft_wall(), "remint: wall=\"soft\" is for CUDA. The allocator of ",
       backend.device(),
       " has no way to ask for memory when it runs out: leave wall= out, and the budget is an arena.");
+  TORCH_CHECK_VALUE(!options.soft || options.engine.tier.bytes == 0,
+                    "remint: offload= needs an arena: leave wall=\"soft\" out.");
   install(backend, options.soft);
   std::shared_ptr<Session> session(new Session(options, backend, partner));
   session->state_.session = session;
@@ -186,6 +195,7 @@ void Session::keep_for(CollectiveInFlight& collective, const torch::jit::Stack& 
         owned->reason = PinReason::kCollective;
       }
       collective.locks.push_back(lock_for_read(storage));
+      state_.engine->make_stale(collective.locks.back());
     });
   }
 }
@@ -563,6 +573,7 @@ void Session::close() {
   state_.arena = nullptr;
   state_.recipes.clear();
   state_.constants->clear();
+  state_.store.reset();
   const PendingReleases::Taken taken = pending_.take();
   for (OwnedStorage* owned : taken.deaths) delete owned;
   for (void* address : taken.frees) Regions::free_survivor(address);
@@ -571,7 +582,12 @@ void Session::close() {
 
 bool Session::after_fork(bool in_child) {
   pending_.after_fork();
-  if (!in_child || mutex_->free_for_this_thread()) return false;
+  if (!in_child) return false;
+  if (mutex_->free_for_this_thread()) {
+    if (!closed_ && state_.store != nullptr && !state_.store->survives_fork())
+      state_.engine->abandon_copies();
+    return false;
+  }
   mutex_->abandon();
   return true;
 }

@@ -30,14 +30,22 @@ bool move_out(SessionState& state, OwnedStorage* owned) {
   const c10::intrusive_ptr<c10::StorageImpl> storage = owned->storage.lock();
   if (!storage || state.owned->find(storage.get()) != owned) return false;
   const StorageId id = state.engine->records().value(owned->value).storage;
-  const std::size_t nbytes = state.nbytes_of(id);
+  const bool offloaded = !state.engine->defined(owned->value);
+  const auto nbytes = static_cast<std::size_t>(state.engine->records().storage(id).nbytes);
   c10::DataPtr copy = state.backend.ordinary_allocator()->allocate(nbytes);
-  if (state.order != nullptr) state.order->before_read(state.address_of(id), nbytes);
-  state.backend.copy(copy.get(), state.address_of(id), nbytes);
-  const Arena::Block block = state.arena->block(state.engine->records().storage(id).block);
-  state.owned->disown(owned, *storage, std::move(copy));
-  state.engine->move_out(owned->value);
-  state.region->discard(block.address, block.nbytes);
+  if (offloaded) {
+    state.store->read(id, copy.get(), nbytes);
+    storage->clear_data_ptr_access_error_msg_();
+    state.owned->disown(owned, *storage, std::move(copy));
+    state.engine->move_out(owned->value);
+  } else {
+    if (state.order != nullptr) state.order->before_read(state.address_of(id), nbytes);
+    state.backend.copy(copy.get(), state.address_of(id), nbytes);
+    const Arena::Block block = state.arena->block(state.engine->records().storage(id).block);
+    state.owned->disown(owned, *storage, std::move(copy));
+    state.engine->move_out(owned->value);
+    state.region->discard(block.address, block.nbytes);
+  }
   state.constants->adopt(owned->value, storage);
   state.engine->release(owned->value);
   delete owned;

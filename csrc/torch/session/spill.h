@@ -12,7 +12,7 @@ c10::DataPtr spill(SessionState& state, std::size_t nbytes);
 // Moves resident storages to ordinary memory, pinned ones first, until `nbytes` are free. No kernel is
 // running, and nothing may point to an OwnedStorage. False if there is nothing left to move.
 bool spill_resident(SessionState& state, Bytes nbytes);
-// Moves one to ordinary memory. False if that cannot be done.
+// Moves one, which is resident or offloaded, to ordinary memory. False if that cannot be done.
 bool move_out(SessionState& state, OwnedStorage* owned);
 
 }  // namespace remint

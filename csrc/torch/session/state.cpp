@@ -46,7 +46,9 @@ void SessionState::pin(OwnedStorage* owned, PinReason reason) {
   if (owned->reason == PinReason::kNone) owned->reason = reason;
   const bool fix =
       reason == PinReason::kAddressKnown || reason == PinReason::kAsked || reason == PinReason::kAsleep;
-  if (!storage_of(owned->value).pinned) engine->pin(owned->value);
+  // With a tier, what is pinned can be offloaded, now or before the kernel that is running ends.
+  const bool may_leave = store != nullptr && fix && !storage_of(owned->value).fixed;
+  if (!storage_of(owned->value).pinned || may_leave) engine->pin(owned->value);
   if (!fix) return;
   if (in_kernel) {
     // The kernel may write it, so that it has another value when the op ends. It is locked until then.

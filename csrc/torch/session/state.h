@@ -20,6 +20,7 @@
 #include "torch/observe/session_observer.h"
 #include "torch/observe/source_lines.h"
 #include "torch/session/costs.h"
+#include "torch/session/offload_store.h"
 #include "torch/session/owned_storage.h"
 #include "torch/session/recipe.h"
 #include "torch/session/region.h"
@@ -29,16 +30,18 @@ namespace remint {
 struct SessionOptions {
   Bytes budget = 0;
   EngineOptions engine;
-  bool chaos = false;         // evict everything after every op
-  bool spill = false;         // take what does not fit from ordinary memory
-  bool soft = false;          // the device's own allocator stays, and asks for memory when it runs out
-  bool timeline = false;      // keep the bytes in use after each op
-  bool events = false;        // keep the decisions
-  bool blocks = false;        // keep what becomes of every block
-  bool record = false;        // take notes of the op stream
-  double max_slowdown = 0.0;  // of a step; more is an error. 0: no limit
-  bool learn = false;         // know a step that comes again, and guide the engine through it
-  bool several = false;       // the budget has sessions of other devices, too
+  bool chaos = false;              // evict everything after every op
+  bool spill = false;              // take what does not fit from ordinary memory
+  std::string offload_folder;      // of the tier's file; empty: it is memory of the host
+  bool measure_bandwidth = false;  // of the tier
+  bool soft = false;               // the device's own allocator stays, and asks for memory when it runs out
+  bool timeline = false;           // keep the bytes in use after each op
+  bool events = false;             // keep the decisions
+  bool blocks = false;             // keep what becomes of every block
+  bool record = false;             // take notes of the op stream
+  double max_slowdown = 0.0;       // of a step; more is an error. 0: no limit
+  bool learn = false;              // know a step that comes again, and guide the engine through it
+  bool several = false;            // the budget has sessions of other devices, too
   // The command of the process that plans learned steps; empty: none does.
   std::vector<std::string> planner;
   bool sleep = false;         // do without the dispatch key while a program that is learned fits
@@ -64,6 +67,7 @@ struct SessionState {
   RecipeTable recipes;
   std::unique_ptr<OwnedStorages> owned;
   std::unique_ptr<OutsideConstants> constants;
+  std::unique_ptr<OffloadStore> store;  // null: there is no tier
   CostEstimates costs;
   GivenCosts given_costs;
   // On devices whose kernels run after their calls have returned; null on others.
@@ -87,8 +91,9 @@ struct SessionState {
   Bytes spilled = 0;
   Bytes ordinary_before = 0;  // what the device's own allocator had given out when the arena was there
   bool warned_of_spilling = false;
-  Bytes failed_need = 0;     // what was needed at once when something did not fit
-  Nanoseconds replayed = 0;  // in kernels that ran again, without searches
+  Bytes failed_need = 0;        // what was needed at once when something did not fit
+  Nanoseconds transferred = 0;  // to the tier and back, by the clock
+  Nanoseconds replayed = 0;     // in kernels that ran again, without searches
   // In collectives, and in waits for them: mostly the time of other ranks. It is in no op's cost.
   Nanoseconds collectives = 0;
 

@@ -31,7 +31,7 @@ Nanoseconds ThrashGuard::computed() const {
 }
 
 Nanoseconds ThrashGuard::rematerialized() const {
-  return state_.engine->statistics().rematerialized - rematerialized_before_;
+  return state_.engine->statistics().bringing_back() - rematerialized_before_;
 }
 
 void ThrashGuard::begin_step() {
@@ -39,7 +39,7 @@ void ThrashGuard::begin_step() {
   ++num_steps_;
   last_step_ = now.computed - computed_before_;
   computed_before_ = now.computed;
-  rematerialized_before_ = now.rematerialized;
+  rematerialized_before_ = now.bringing_back();
   searches_before_ = now.num_searches;
 }
 

@@ -182,7 +182,7 @@ void TorchDevice::take_outputs(const Op& op, const Recipe& recipe, const torch::
       const std::uint32_t index = returned++;
       for (std::size_t k = 0; k < recipe.results.size(); ++k) {
         if (recipe.results[k].returned != index || op.outputs[k] == kNone ||
-            state_.engine->defined(op.outputs[k])) {
+            state_.engine->is_kept(op.outputs[k])) {
           continue;
         }
         c10::StorageImpl* storage = storage_of(tensor);
@@ -240,6 +240,40 @@ void TorchDevice::moved(StorageId id, Bytes from, Bytes to) {
   }
   state_.backend.move(state_.region->at(to), state_.region->at(from), state_.nbytes_of(id));
   materialized(id);
+}
+
+bool TorchDevice::offload(StorageId id) {
+  const std::size_t nbytes = state_.nbytes_of(id);
+  if (state_.order != nullptr) state_.order->before_read(state_.address_of(id), nbytes);
+  const Nanoseconds started = state_.backend.now();
+  if (!state_.store->write(id, state_.address_of(id), nbytes)) return false;
+  timed(started, nbytes);
+  return true;
+}
+
+void TorchDevice::fetch(StorageId id, BlockId block) {
+  const auto nbytes = static_cast<std::size_t>(state_.engine->records().storage(id).nbytes);
+  void* address = state_.region->at(state_.arena->block(block).address);
+  if (state_.order != nullptr) state_.order->before_reuse(address, nbytes);
+  const Nanoseconds started = state_.backend.now();
+  state_.store->read(id, address, nbytes);
+  timed(started, nbytes);
+}
+
+void TorchDevice::dropped_copy(StorageId id) {
+  state_.store->drop(id);
+}
+
+// The bandwidth follows what transfers take, unless it was given. Small ones say more of their latency.
+void TorchDevice::timed(Nanoseconds started, std::size_t nbytes) {
+  constexpr std::size_t kTelling = 256 << 10;
+  constexpr double kWeight = 0.1;
+  const Nanoseconds took = state_.backend.now() - started;
+  state_.transferred += took;
+  if (!state_.options.measure_bandwidth || nbytes < kTelling || took <= 0) return;
+  Tier& tier = *state_.engine->tier();
+  const double found = static_cast<double>(nbytes) / static_cast<double>(took) * 1e9;
+  tier.set_bandwidth((1 - kWeight) * tier.bandwidth() + kWeight * found);
 }
 
 }  // namespace remint

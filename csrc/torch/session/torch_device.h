@@ -16,12 +16,16 @@ class TorchDevice final : public Device {
   void evicted(StorageId id) override;
   void materialized(StorageId id) override;
   void moved(StorageId id, Bytes from, Bytes to) override;
+  bool offload(StorageId id) override;
+  void fetch(StorageId id, BlockId block) override;
+  void dropped_copy(StorageId id) override;
 
  private:
   void take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,
                     std::vector<BlockId>& blocks);
   void order_replay(const Op& op, const std::vector<void*>& inputs, const std::vector<std::size_t>& sizes,
                     const std::vector<BlockId>& blocks);
+  void timed(Nanoseconds started, std::size_t nbytes);
   c10::intrusive_ptr<c10::StorageImpl> tensor_storage(StorageId id) const;
 
   SessionState& state_;

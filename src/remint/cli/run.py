@@ -25,6 +25,7 @@ _OPTIONS = [
     "--stop-after",
     "--policy",
     "--overflow",
+    "--offload",
     "--json",
     "--report",
     "--source-lines",
@@ -37,6 +38,7 @@ examples:
   remint run --budget 2GiB train.py --epochs 3
   remint run --budget 2GiB --report run.html -v train.py
   remint run --budget 80% train.py                    of what a step takes
+  remint run --budget 1GiB --offload 8GiB train.py    with optimizer state and activations in a file
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
   remint run --nproc 2 --budget 2GiB train.py         on two ranks
 """
@@ -75,6 +77,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     run.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
     run.add_argument(
         "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
+    )
+    run.add_argument(
+        "--offload",
+        metavar="WHERE",
+        help="a second tier of memory for what is slower to recompute than to fetch, or cannot be recomputed: bytes, "
+        'such as "16GiB", "disk", or a folder for the file',
     )
     run.add_argument(
         "--max-slowdown",
@@ -172,6 +180,7 @@ def _run_here(options: argparse.Namespace, budget_text: str, rank: Rank | None) 
         budget_text,
         policy=options.policy,
         overflow=options.overflow,
+        offload=options.offload,
         max_slowdown=options.max_slowdown,
         timeline=bool(options.report or options.json),
         blocks=bool(options.report),

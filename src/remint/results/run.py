@@ -70,6 +70,19 @@ def split_source(source: str) -> tuple[str, str]:
     return (module, line) if at and "/" not in module else ("", source)
 
 
+def tier_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of the tier by the names of `Run`, from those of an engine."""
+    return {
+        "num_offloads": figures["num_offloads"],
+        "num_clean_offloads": figures["num_clean_offloads"],
+        "num_fetches": figures["num_fetches"],
+        "offloaded_bytes": figures["offloaded_bytes"],
+        "fetched_bytes": figures["fetched_bytes"],
+        "transfer_seconds": figures["transfer_ns"] * 1e-9,
+        "offload_peak_bytes": figures["tier_peak_bytes"],
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """The result of one run: did it fit, what did it cost, what was done for it.
@@ -109,11 +122,26 @@ class Run:
     """Arena: free bytes that could not serve the request at hand, over the budget; the mean over searches."""
     collective_seconds: float = 0.0
     """Real time in collectives and in waits for them: mostly for other ranks. It is in no op's cost."""
+    num_offloads: int = 0
+    """Times that a tensor was copied to the tier below; see `remint.Offload`."""
+    num_clean_offloads: int = 0
+    """Times that a tensor left memory, and an unchanged copy was in the tier already."""
+    num_fetches: int = 0
+    """Times that a tensor came back from the tier."""
+    offloaded_bytes: int = 0
+    """Bytes that were copied to the tier."""
+    fetched_bytes: int = 0
+    """Bytes that came back."""
+    transfer_seconds: float = 0.0
+    """The time of these transfers, by the tier's bandwidth."""
+    offload_peak_bytes: int = 0
+    """The most bytes that the tier ever held."""
     failure: str | None = None
     """Where and why a run failed; None if it is `ok`."""
     timeline: Timeline | None = None
     events: tuple[str, ...] | None = None
-    """`C3`: the op that made tensor 3 ran, `R3`: tensor 3 was rematerialized, `E3`: its storage was dropped."""
+    """`C3`: the op that made tensor 3 ran, `R3`: tensor 3 was rematerialized, `E3`: its storage was dropped, `O3` and
+    `F3`: it went to the tier, and came back."""
     blocks: BlockLog | None = None
     """Arena: the log of every block, if it was asked for."""
     rematerialized: tuple[RematerializedOp, ...] = ()
@@ -121,10 +149,10 @@ class Run:
 
     @property
     def slowdown(self) -> float:
-        """The time with rematerialization over the time without."""
+        """The time with rematerialization and transfers over the time without."""
         if self.computed_seconds == 0:
             return 1.0
-        return 1 + self.rematerialized_seconds / self.computed_seconds
+        return 1 + (self.rematerialized_seconds + self.transfer_seconds) / self.computed_seconds
 
     @property
     def wanted_bytes(self) -> int | None:
@@ -253,6 +281,11 @@ class Run:
         ]
         if self.memory == "arena":
             lines.append(f"  fragmentation {self.fragmentation:.1%}, {format_bytes(self.moved_bytes)} moved")
+        if self.num_offloads:
+            lines.append(
+                f"  offloaded     {self.num_offloads:,}x {format_bytes(self.offloaded_bytes)}, fetched"
+                f" {self.num_fetches:,}x {format_bytes(self.fetched_bytes)} in {format_seconds(self.transfer_seconds)}"
+            )
         if self.failure is not None:
             lines.append(f"  failed        {self.failure}")
         return "\n".join(lines)

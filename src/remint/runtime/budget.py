@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -14,6 +16,7 @@ import numpy as np
 from remint import torch_extension
 from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
+from remint.offload import Offload, parse_offload, sized
 from remint.runtime.agreement import SmallestBudgets, fail_together
 from remint.runtime.devices_run import DevicesRun
 from remint.runtime.free_memory import automatic_budget
@@ -77,6 +80,11 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             What it finds is kept in the user's cache folder, for the next run.
         overflow: what happens when something does not fit: `"raise"` a `remint.BudgetError`, or `"spill"`: take it
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
+        offload: a second tier of memory, where tensors go that are slower to recompute than to fetch, or cannot be
+            recomputed: gradients, optimizer state, weights that are made inside. `"16GiB"`: so many bytes, in a
+            temporary file for the CPU, in memory of the host for an accelerator. For the CPU also `"disk"`: as much as
+            the disk has free; or a folder for the file; or a `remint.Offload` with all of it. With it, steps are not
+            learned.
         max_slowdown: a step that becomes slower than this many times its own time raises a `remint.BudgetError`; None
             for no limit.
         partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
@@ -107,6 +115,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         learn: bool = True,
         plan: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
+        offload: Offload | int | str | os.PathLike[str] | None = None,
         max_slowdown: float | None = 10.0,
         partition: bool | None = None,
         ignore_small: float = 0.0,
@@ -142,6 +151,11 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             raise ValueError(f'wall is "hard" or "soft", not {wall!r}')
         if wall == "soft" and overflow == "spill":
             raise ValueError('wall="soft" has no arena that could overflow: leave overflow="spill" out')
+        self._offload = parse_offload(offload)
+        if self._offload is not None and wall == "soft":
+            raise ValueError('offload= needs an arena, and wall="soft" has none: leave one of them out')
+        if self._offload is not None and len(self._budgets) > 1:
+            raise ValueError("offload= is for budgets of one device: open one budget for each device")
         if max_slowdown is not None and not max_slowdown > 1:
             raise ValueError(f"max_slowdown is more than 1, or None for no limit, not {max_slowdown}")
         options = EngineOptions(
@@ -223,7 +237,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
                 sessions.append(
                     torch_extension.new_session(
                         automatic_budget(name) if nbytes is None else nbytes,
-                        **self._options,
+                        **self._options | self._tier(name),
                         device=name,
                         several=len(names) > 1,
                         sleep=sleep,
@@ -235,6 +249,25 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
                 session.close()
             raise
         return sessions
+
+    def _tier(self, device: str) -> dict[str, Any]:
+        """Return the options of a session for the tier below the memory of `device`."""
+        offload = self._offload
+        if offload is None:
+            return {}
+        if device == "cpu":
+            folder, nbytes = str(offload.folder()), sized(offload)
+        elif offload.path is not None or offload.bytes is None:
+            raise ValueError(
+                f'a budget of {device} offloads to memory of the host: say how much, as in offload="16GiB"'
+            )
+        else:
+            folder, nbytes = "", sized(offload)
+        return {
+            **replace(offload, bytes=nbytes).keywords(),
+            "offload_folder": folder,
+            "measure_bandwidth": offload.bandwidth is None,
+        }
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -66,7 +66,7 @@ class LiveRun:
 
     @property
     def pinned_bytes(self) -> int:
-        """Bytes that cannot be evicted now."""
+        """Bytes that cannot be recomputed now. Without a tier they cannot leave memory either."""
         return int(self._figure("pinned_bytes"))
 
     @property
@@ -119,6 +119,56 @@ class LiveRun:
         return int(self._figure("moved_bytes"))
 
     @property
+    def num_offloads(self) -> int:
+        """Times that a tensor was copied to the tier below; see `remint.Offload`."""
+        return int(self._figure("num_offloads"))
+
+    @property
+    def num_clean_offloads(self) -> int:
+        """Times that a tensor left memory, and an unchanged copy was in the tier already."""
+        return int(self._figure("num_clean_offloads"))
+
+    @property
+    def num_fetches(self) -> int:
+        """Times that a tensor came back from the tier."""
+        return int(self._figure("num_fetches"))
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Bytes that were copied to the tier."""
+        return int(self._figure("offloaded_bytes"))
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that came back."""
+        return int(self._figure("fetched_bytes"))
+
+    @property
+    def offload_used_bytes(self) -> int:
+        """Bytes that the tier holds now, copies of resident tensors included."""
+        return int(self._figure("tier_used_bytes"))
+
+    @property
+    def offload_peak_bytes(self) -> int:
+        """The most bytes that the tier ever held."""
+        return int(self._figure("tier_peak_bytes"))
+
+    @property
+    def offload_bandwidth(self) -> float:
+        """Bytes per second of the tier: as given, or as measured."""
+        return float(self._figure("tier_bandwidth"))
+
+    @property
+    def transfer_seconds(self) -> float:
+        """The time of transfers to the tier and back, by its bandwidth."""
+        return float(self._figure("transfer_ns")) * 1e-9
+
+    @property
+    def transfer_wall_seconds(self) -> float:
+        """Real time of these transfers."""
+        return float(self._figure("transfer_wall_ns")) * 1e-9
+
+    @property
     def num_storages(self) -> int:
         """Storages with a record now, those that only recipes need included."""
         return int(self._figure("num_storages"))
@@ -158,9 +208,9 @@ class LiveRun:
 
     @property
     def slowdown(self) -> float:
-        """The time with rematerialization over the time without."""
+        """The time with rematerialization and transfers over the time without."""
         computed = self.computed_seconds
-        return 1.0 if computed == 0 else 1 + self.rematerialized_seconds / computed
+        return 1.0 if computed == 0 else 1 + (self.rematerialized_seconds + self.transfer_seconds) / computed
 
     @property
     def timeline(self) -> Timeline | None:
@@ -259,6 +309,13 @@ class LiveRun:
             "bookkeeping_seconds",
             "collective_seconds",
             "moved_bytes",
+            "num_offloads",
+            "num_clean_offloads",
+            "num_fetches",
+            "offloaded_bytes",
+            "fetched_bytes",
+            "transfer_seconds",
+            "offload_peak_bytes",
             "fragmentation",
             "slowdown",
             "failure",
@@ -286,6 +343,13 @@ class LiveRun:
             rematerialized_seconds=self.rematerialized_seconds,
             search_seconds=self.search_seconds,
             moved_bytes=self.moved_bytes,
+            num_offloads=self.num_offloads,
+            num_clean_offloads=self.num_clean_offloads,
+            num_fetches=self.num_fetches,
+            offloaded_bytes=self.offloaded_bytes,
+            fetched_bytes=self.fetched_bytes,
+            transfer_seconds=self.transfer_seconds,
+            offload_peak_bytes=self.offload_peak_bytes,
             fragmentation=self.fragmentation,
             collective_seconds=self.collective_seconds,
             failure=self.failure,

@@ -25,5 +25,5 @@ def is_resident(tensor: torch.Tensor) -> bool:
 
 
 def evict(tensor: torch.Tensor) -> bool:
-    """Evict `tensor` if it can be recomputed; return whether it is evicted now. For tests."""
+    """Evict `tensor` if it can be recomputed or offloaded; return whether it is evicted now. For tests."""
     return bool(torch_extension.load().evict(tensor))

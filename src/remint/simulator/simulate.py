@@ -8,7 +8,8 @@ from typing import Literal, get_args
 
 from remint import _core
 from remint.engine_options import Deallocation, EngineOptions
-from remint.results.run import Run, Status, Timeline
+from remint.offload import Offload, parse_offload
+from remint.results.run import Run, Status, Timeline, tier_figures
 from remint.simulator.explain import block_log, rematerialized
 from remint.trace import Trace
 from remint.units import format_bytes, parse_budget
@@ -39,6 +40,7 @@ def simulate(
     seed: int = 0,
     max_slowdown: float = 2.0,
     max_depth: int | None = None,
+    offload: Offload | int | str | None = None,
     timeline: bool = True,
     events: bool = False,
     blocks: bool = False,
@@ -69,6 +71,9 @@ def simulate(
         max_slowdown: a run that gets slower than this ends as `thrash`.
         max_depth: on the arena, pin a tensor that would take a longer chain of ops than this to rematerialize; 10,000
             by default.
+        offload: a second tier of so many bytes, on the arena; an `Offload` says how quick it is, too. Tensors that
+            leave memory are recomputed or fetched from there, whichever is quicker. Pinned tensors can be offloaded
+            unless their address is known elsewhere. The program waits for every transfer.
         timeline: keep the bytes in use after each op.
         events: keep the list of all events, and which op was rematerialized for which (`run.by_op()`).
         blocks: keep these, and the log of every block of the arena: for reports.
@@ -88,6 +93,11 @@ def simulate(
     _check_choice("inplace", inplace, get_args(Inplace))
     if inplace == "ghost" and memory == "ideal":
         raise ValueError("inplace='ghost' needs memory='arena'; ideal memory follows DTR's reference, which copies")
+    tier = parse_offload(offload)
+    if tier is not None and memory == "ideal":
+        raise ValueError("offload= needs memory='arena'; ideal memory follows DTR's reference, which recomputes")
+    if tier is not None and tier.bytes is None:
+        raise ValueError('a simulation has no disk: say how much it holds, as in offload="16GiB"')
     facts = _core.trace_facts(trace)
     budget_bytes = parse_budget(budget, peak_bytes=facts.peak_bytes)
     options = EngineOptions(
@@ -102,6 +112,7 @@ def simulate(
         max_depth=max_depth,
         max_rematerialized_ns=int((max_slowdown - 1) * facts.computed_ns) if max_slowdown < math.inf else None,
         check=check,
+        **({} if tier is None else tier.keywords()),
     )
     if not placed and (memory == "ideal" or moving is not False or partition is not False or blocks):
         raise ValueError("placed=False needs memory='arena', moving=False and partition=False, and has no blocks")
@@ -139,6 +150,7 @@ def simulate(
         rematerialized_seconds=figures["rematerialized_ns"] * 1e-9,
         search_seconds=figures["search_ns"] * 1e-9,
         moved_bytes=figures["moved_bytes"],
+        **tier_figures(figures),
         fragmentation=figures["unusable_bytes"] / budget_bytes if memory == "arena" and budget_bytes else 0.0,
         failure=_failure(trace, status, figures, facts.min_budget_bytes, budget_bytes),
         timeline=Timeline(*simulation.timeline()) if timeline else None,
