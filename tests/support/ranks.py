@@ -27,11 +27,12 @@ SIDE = 64
 TIMEOUT = timedelta(seconds=20)
 
 
-def _connect(rank: int, store: str) -> None:
+def connect(rank: int, store: str, timeout: timedelta = TIMEOUT) -> None:
+    """Connect this process with the other one; `store` is a file that is not there yet."""
     import torch.distributed as dist
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=TIMEOUT)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=timeout)
 
 
 def values(rank: int, count: int = 1, rows: int = SIDE) -> list[torch.Tensor]:
@@ -47,7 +48,7 @@ class Ranks:
         """Call `test(rank, **kwargs)` in both processes; fail if one fails or is not done in time."""
         if not self._workers:
             store = str(Path(tempfile.mkdtemp()) / "store")
-            self._workers = [Worker(functools.partial(_connect, rank, store)) for rank in range(RANKS)]
+            self._workers = [Worker(functools.partial(connect, rank, store)) for rank in range(RANKS)]
         for rank, worker in enumerate(self._workers):
             worker.send((test.__module__, test.__name__, {"rank": rank, **kwargs}))
         end, problems = time.monotonic() + seconds, []

@@ -84,14 +84,16 @@ std::string state_of_tier(const SessionState& state) {
 
 }  // namespace
 
-void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget) {
+void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget,
+                        const std::string& op) {
   python_error error;
   {
     py::gil_scoped_acquire gil;
     py::object type = py::module_::import("remint.errors").attr("BudgetError");
     py::object known = known_budget == 0 ? py::object(py::none()) : py::object(py::int_(known_budget));
-    py::object instance =
-        type(message, py::arg("min_budget_bytes") = min_budget, py::arg("known_budget_bytes") = known);
+    py::object name = op.empty() ? py::object(py::none()) : py::object(py::str(op));
+    py::object instance = type(message, py::arg("min_budget_bytes") = min_budget,
+                               py::arg("known_budget_bytes") = known, py::arg("op") = name);
     PyErr_SetObject(type.ptr(), instance.ptr());
     error.persist();
   }
@@ -127,7 +129,7 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
                format_bytes(budget + std::max(error.requested, budget / 10), Rounding::kUp) + ".";
   }
   if (state.store != nullptr) message += "\n" + state_of_tier(state);
-  raise_budget_error(message, needed);
+  raise_budget_error(message, needed, 0, op);
 }
 
 }  // namespace remint

@@ -19,7 +19,8 @@ enum class Rounding { kNearest, kUp };
 std::string format_bytes(Bytes nbytes, Rounding rounding = Rounding::kNearest);
 
 // Raises remint.BudgetError with this text. `min_budget`: no smaller budget can do; `known_budget`: this one
-// does. 0 if that is not known.
-[[noreturn]] void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget = 0);
+// does. 0 if that is not known. `op`: what ran when something did not fit; empty if that is not known.
+[[noreturn]] void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget = 0,
+                                     const std::string& op = "");
 
 }  // namespace remint

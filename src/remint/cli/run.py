@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remint.cli.launch import launch, launches_ranks
+from remint.cli.measured_peak import measured_peak
 from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout, write_json
-from remint.cli.script import add_script, check_script, misplaced_options, run_script
-from remint.results.verdict import verdict
+from remint.cli.run_results import RunResult, show, write, write_of_ranks
+from remint.cli.script import add_script, check_script, run_script
+from remint.cli.termination import outlives_sigterm
 from remint.units import format_bytes, format_seconds, parse_budget
 
 if TYPE_CHECKING:
     from remint.runtime import LiveRun
+    from remint.runtime.rank import Rank
 
 _OPTIONS = [
     "--budget",
+    "--nproc",
     "--stop-after",
     "--policy",
     "--overflow",
@@ -40,6 +40,7 @@ examples:
   remint run --budget 80% train.py                    of what a step takes
   remint run --budget 1GiB --offload 8GiB train.py    with optimizer state and activations in a file
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
+  remint run --nproc 2 --budget 2GiB train.py         on two ranks
 """
 _RECORD = """\
 examples:
@@ -63,7 +64,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--budget",
         required=True,
         help='bytes, such as "2GiB"; "60%%": of the peak, for which the beginning of the script is run once before, '
-        'up to its second step; "auto": nine tenths of the free memory',
+        'up to its second step; "auto": nine tenths of the free memory. Each rank has this budget; "4GiB,2GiB" is one '
+        "for each",
+    )
+    run.add_argument(
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="run the script on N ranks, which torchrun starts. Under torchrun, run -m remint run … on each rank",
     )
     run.add_argument("--stop-after", type=int, metavar="STEPS", help="stop the script after so many steps")
     run.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
@@ -113,56 +121,78 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_command(options: argparse.Namespace) -> int:
     """Run `options.script` in a budget; return its exit code."""
-    check_script(options)
-    check_budget(options.budget)
+    launched = launches_ranks(options)
+    if not launched or options.nproc is not None:
+        check_script(options)
+    for part in options.budget.split(","):
+        check_budget(part)
     check_outputs(options.json, options.report)
     if options.stop_after is not None and options.stop_after < 1:
         raise ValueError(f"--stop-after is 1 step or more, not {options.stop_after}")
-    from remint.advice.script_steps import script_steps
-    from remint.runtime.budget import budget
+    if launched:
+        return launch(options)
+    from remint.runtime.rank import this_rank
 
-    budget_text = options.budget
-    if budget_text.endswith("%"):
-        parse_budget(budget_text, peak_bytes=0)
-        peak = _measured_peak(options)
-        budget_text = str(parse_budget(budget_text, peak_bytes=peak))
+    rank = this_rank()
+    budget_text = _budget_here(options, rank)
+    stdout = reserve_stdout() if options.json == "-" else None
+    if rank is None:
+        result = _run_here(options, budget_text, rank)
+        show(result, options, _OPTIONS)
+        write(result, options, stdout)
+        return result.ended.code
+    # When a rank fails, the launcher ends the others by SIGTERM, and they still say what came of them.
+    with outlives_sigterm():
+        result = _run_here(options, budget_text, rank)
+        show(result, options, _OPTIONS, name=str(rank))
+        write_of_ranks(result, options, rank, stdout)
+    return result.ended.code
+
+
+def _budget_here(options: argparse.Namespace, rank: Rank | None) -> str:
+    """Return the budget of this rank, as bytes or `auto`."""
+    parts = options.budget.split(",")
+    count = 1 if rank is None else rank.count
+    if len(parts) > 1 and len(parts) != count:
+        are = "is 1" if count == 1 else f"are {count}"
+        raise ValueError(f"--budget {options.budget} is for {len(parts)} ranks, and there {are}")
+    text: str = parts[rank.number] if rank is not None and len(parts) > 1 else parts[0]
+    if not text.endswith("%"):
+        return text
+    parse_budget(text, peak_bytes=0)
+    peak = measured_peak(options, rank)
+    nbytes = parse_budget(text, peak_bytes=peak)
+    if rank is None or rank.number == 0:
+        who = "It takes" if rank is None else "The rank that needs most takes"
         print(
-            f"remint: It takes {format_bytes(peak)} without a budget; {options.budget} of that are "
-            f"{format_bytes(int(budget_text))}.",
+            f"remint: {who} {format_bytes(peak)} without a budget; {text} of that are {format_bytes(nbytes)}.",
             file=sys.stderr,
         )
-    timeline = bool(options.report or options.json)
+    return str(nbytes)
+
+
+def _run_here(options: argparse.Namespace, budget_text: str, rank: Rank | None) -> RunResult:
+    from remint.advice.script_steps import script_steps
+    from remint.runtime.agreement import fail_together
+    from remint.runtime.budget import budget
+
     with_budget = budget(
         budget_text,
         policy=options.policy,
         overflow=options.overflow,
         offload=options.offload,
         max_slowdown=options.max_slowdown,
-        timeline=timeline,
+        timeline=bool(options.report or options.json),
         blocks=bool(options.report),
         source_lines=options.source_lines,
     )
-    stdout = reserve_stdout() if options.json == "-" else None
-    steps = _Steps(options.stop_after)
+    steps = _Steps(options.stop_after, rank)
     with script_steps(steps.ended), with_budget as run:
         steps.run = run
-        ended = run_script(options)
+        # The script's error does not leave the budget as an error: it is printed before.
+        ended = run_script(options, explain=lambda error: fail_together(error, run.budget_bytes, None))
         run._failed(ended.error)
-        summary, engine, result = run.summary(), str(run), run.finished()
-    fitted = verdict(summary, wanted_bytes=result.wanted_bytes)
-    if ended.code:
-        fitted = fitted.replace("Fitted", "Until then it fitted", 1)
-    for line in (str(ended), fitted, misplaced_options(options, _OPTIONS) if ended.code == 2 else ""):
-        if line:
-            print(f"remint: {line}", file=sys.stderr)
-    if options.verbose:
-        print(engine, file=sys.stderr)
-    if options.json is not None:
-        write_json(options.json, result.to_json() | summary | {"exit_code": ended.code}, stdout=stdout)
-    if options.report is not None:
-        result.report(options.report)
-        print(f"remint: The report is {Path(options.report).resolve()}", file=sys.stderr)
-    return ended.code
+        return RunResult(ended, run.summary(), str(run), run.finished())
 
 
 class _Steps:
@@ -170,7 +200,8 @@ class _Steps:
 
     SLOW = 3.0
 
-    def __init__(self, stop_after: int | None) -> None:
+    def __init__(self, stop_after: int | None, rank: Rank | None = None) -> None:
+        self._who = "" if rank is None else f"{rank}: "
         self.run: LiveRun | None = None
         self._stop_after = stop_after
         self._number = 0
@@ -188,34 +219,13 @@ class _Steps:
             if computed and 1 + again / computed > self.SLOW and self._number >= self._next_line:
                 self._next_line = 2 * self._number
                 print(
-                    f"remint: step {self._number}, {1 + again / computed:.0f}x slower: the budget of "
+                    f"remint: {self._who}step {self._number}, {1 + again / computed:.0f}x slower: the budget of "
                     f"{format_bytes(self.run.budget_bytes)} is small for it, and at least "
                     f"{format_bytes(self.run.min_budget_bytes)} are needed. `remint advise` finds a better one.",
                     file=sys.stderr,
                     flush=True,
                 )
         return self._number == self._stop_after
-
-
-def _measured_peak(options: argparse.Namespace) -> int:
-    """Return the most bytes that the script takes without a budget, up to the end of its second step.
-
-    The second step has the state of the optimizer, and the gradients of the first one.
-    """
-    everything = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "run.json"
-        # A process of its own: what it leaves behind does not count in the budget.
-        command = [sys.executable, "-m", "remint", "run", "--budget", str(everything), "--stop-after", "2"]
-        command += ["--json", str(figures), *(["-m"] if options.module else []), options.script, *options.args]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0 or not figures.exists():
-            said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
-            raise ValueError(
-                f"the peak of {options.script} could not be measured, it failed with exit code {done.returncode}:\n"
-                + "\n".join(said[-6:])
-            )
-        return int(json.loads(figures.read_text())["peak_bytes"])
 
 
 def record_command(options: argparse.Namespace) -> int:

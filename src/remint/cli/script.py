@@ -6,6 +6,7 @@ import argparse
 import runpy
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -48,8 +49,16 @@ def check_script(options: argparse.Namespace) -> None:
         raise ValueError(f"there is no file {options.script!r}: give the script to run after the options")
 
 
-def run_script(options: argparse.Namespace, *, quiet: type[BaseException] | tuple[()] = ()) -> Ended:
-    """Run the script; an error it ends with is printed, without frames of remint, unless it is a `quiet` one."""
+def run_script(
+    options: argparse.Namespace,
+    *,
+    quiet: type[BaseException] | tuple[()] = (),
+    explain: Callable[[BaseException], BaseException] | None = None,
+) -> Ended:
+    """Run the script; an error it ends with is printed, without frames of remint, unless it is a `quiet` one.
+
+    `explain` may return a better error.
+    """
     sys.argv = [options.script, *options.args]
     try:
         with raises_on_sigterm():
@@ -66,7 +75,10 @@ def run_script(options: argparse.Namespace, *, quiet: type[BaseException] | tupl
             return Ended(end.code or 0, None)
         print(end.code, file=sys.stderr)
         return Ended(1, None)
-    except BaseException as error:
+    except BaseException as raised:
+        error = raised if explain is None else explain(raised)
+        if error.__cause__ is not None:
+            error.__cause__.with_traceback(_of_the_script(error.__cause__.__traceback__))
         frames = _of_the_script(error.__traceback__)
         if not isinstance(error, quiet):
             sys.excepthook(type(error), error.with_traceback(frames), frames)

@@ -141,6 +141,9 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
     }
     if run.memory != "arena":
         del data["cards"][5]
+    if run.collective_seconds:
+        data["collectives"] = run.collective_seconds
+        data["cards"].append([format_seconds(run.collective_seconds), "in collectives, with waiting for other ranks"])
     if run.blocks is not None and len(run.blocks):
         line = run.blocks.memory()
         data["line"] = _line(line.seconds, line.resident, line.pinned, line.evicted)

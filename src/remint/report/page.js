@@ -399,7 +399,9 @@ function compare(parent, runs) {
     },
   });
   legend(node, runs.map((r, k) => [SERIES[k % SERIES.length], r.label]));
-  table(node, ["", "#peak", "#budget", "#time of ops", "#slowdown", "#rematerializations"], runs.map(r => [escape(r.label), bytes(r.peak), r.budget ? bytes(r.budget) : "–", seconds(r.end), `${r.slowdown.toFixed(3)}×`, count(r.times)]));
+  const ranks = runs.some(r => r.collectives);
+  const row = r => [escape(r.label), bytes(r.peak), r.budget ? bytes(r.budget) : "–", seconds(r.end), `${r.slowdown.toFixed(3)}×`, count(r.times)];
+  table(node, ["", "#peak", "#budget", "#time of ops", "#slowdown", "#rematerializations", ...(ranks ? ["#collectives"] : [])], runs.map(r => [...row(r), ...(ranks ? [seconds(r.collectives || 0)] : [])]));
 }
 
 document.getElementById("title").textContent = DATA.title;

@@ -87,7 +87,7 @@ def tier_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
 class Run:
     """The result of one run: did it fit, what did it cost, what was done for it.
 
-    Two runs are equal if their figures are, whatever time the searches took.
+    Two runs are equal if their figures are, whatever time searches and collectives took.
     """
 
     status: Status
@@ -120,6 +120,8 @@ class Run:
     """Arena: bytes that were moved together because no free block was large enough."""
     fragmentation: float
     """Arena: free bytes that could not serve the request at hand, over the budget; the mean over searches."""
+    collective_seconds: float = 0.0
+    """Real time in collectives and in waits for them: mostly for other ranks. It is in no op's cost."""
     num_offloads: int = 0
     """Times that a tensor was copied to the tier below; see `remint.Offload`."""
     num_clean_offloads: int = 0
@@ -259,7 +261,8 @@ class Run:
         if not isinstance(other, Run):
             return NotImplemented
         mine, others = self.summary(), other.summary()
-        del mine["search_seconds"], others["search_seconds"]
+        for figures in (mine, others):
+            del figures["search_seconds"], figures["collective_seconds"]
         return mine == others and self.events == other.events
 
     __hash__ = None  # type: ignore[assignment]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from remint import torch_extension
 from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
 from remint.offload import Offload, parse_offload, sized
+from remint.runtime.agreement import SmallestBudgets, fail_together
 from remint.runtime.devices_run import DevicesRun
 from remint.runtime.free_memory import automatic_budget
 from remint.runtime.live_run import LiveRun
 from remint.runtime.patches import collective_waits, module_paths, optimizer_steps, tensor_methods
 from remint.runtime.planning_command import planning_command
+from remint.runtime.rank import Rank, this_rank
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
@@ -29,11 +31,13 @@ from remint.units import parse_budget
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
     from remint import _torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Budget: TypeAlias = "int | str | Mapping[str | torch.device, int | str]"
 
 
 class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
@@ -59,7 +63,10 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         budget: bytes, as an int or a string such as `"2GiB"`; or `"auto"`: nine tenths of the memory that is free when
             the budget is opened. For several devices, the budget of each:
             `{"cuda:0": "8GiB", "cuda:1": "8GiB", "cpu": "4GiB"}`. Each has its own arena; `run.devices` has the figures
-            of each.
+            of each. On several ranks: a list with one for each rank, or a function of the rank.
+        group: a process group whose ranks fail together; None for the default group, if there is one when an error
+            leaves the budget. When a rank does not fit, all ranks of the group raise the same `remint.BudgetError`
+            within seconds, and the group is aborted.
         device: whose memory the budget is of: `"cpu"`, `"cuda"`, or a device that PyTorch does not know itself
             (PrivateUse1). By default the accelerator if it is such a device, else the CPU.
         wall: `"hard"`: an arena of exactly the budget, which nothing inside can exceed. `"soft"`: PyTorch's allocator
@@ -99,8 +106,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
 
     def __init__(
         self,
-        budget: int | str | Mapping[str | torch.device, int | str],
+        budget: Budget | Sequence[Budget] | Callable[[int], Budget],
         *,
+        group: dist.ProcessGroup | None = None,
         device: str | torch.device | None = None,
         wall: Literal["hard", "soft"] = "hard",
         policy: str = "coop",
@@ -121,19 +129,15 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         chaos: bool = False,
         check: bool = False,
     ) -> None:
-        if isinstance(budget, Mapping):
-            if not budget:
-                raise ValueError('a budget of no device: name one, such as {"cpu": "2GiB"}')
-            if device is not None:
-                raise ValueError(f"the budget names its devices: leave device={str(device)!r} out")
-            if costs is not None and len(budget) > 1:
-                raise ValueError("costs= is for budgets of one device: ops of several devices have no one order")
-        given = budget if isinstance(budget, Mapping) else {device: budget}
-        self._budgets: dict[str | torch.device | None, int | None] = {
-            name: _bytes_of(nbytes) for name, nbytes in given.items()
-        }
-        if 0 in self._budgets.values():
-            raise ValueError("a budget of 0 bytes holds nothing: give more")
+        # What a function returns is looked at when the budget is opened; before that, no rank is known.
+        each = [] if callable(budget) else _per_rank(budget) or [cast(Budget, budget)]
+        if costs is not None and any(isinstance(one, Mapping) and len(one) > 1 for one in each):
+            raise ValueError("costs= is for budgets of one device: ops of several devices have no one order")
+        for one in each:
+            _bytes_by_device(one, device)
+        self._budget = budget
+        self._device = device
+        self._group = group
         if policy not in policy_names("arena"):
             raise ValueError(f"policy {policy!r} is not one of {', '.join(policy_names('arena'))}")
         if policy == "clairvoyant":
@@ -213,19 +217,22 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         sessions, run = self._open_sessions()
         if not hasattr(self._open, "runs"):
             self._open.runs = []
-        self._open.runs.append((sessions, run))
+        # Budgets inside of others may be opened on some ranks only.
+        agrees = this_rank() is not None and not torch_extension.load().inside()
+        self._open.runs.append((sessions, run, SmallestBudgets(run) if agrees else None))
         sessions[0].enter(sessions[1:])
         return run
 
     def _new_sessions(self, *, sleep: bool) -> list[_torch.Session]:
         """Return one session for each device. They share a lock."""
-        names = [torch_extension.device_name(device) for device in self._budgets]
+        budgets = _bytes_by_device(_budget_of_rank(self._budget), self._device)
+        names = [torch_extension.device_name(device) for device in budgets]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"the device {name} has two budgets: {', '.join(map(str, self._budgets))}")
+                raise ValueError(f"the device {name} has two budgets: {', '.join(map(str, budgets))}")
         sessions: list[_torch.Session] = []
         try:
-            for name, nbytes in zip(names, self._budgets.values(), strict=True):
+            for name, nbytes in zip(names, budgets.values(), strict=True):
                 partner = sessions[0] if sessions else None
                 sessions.append(
                     torch_extension.new_session(
@@ -265,15 +272,20 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        sessions, run = self._open.runs.pop()
+        sessions, run, smallest_budgets = self._open.runs.pop()
         sessions[0].leave()
-        run._failed(error)
+        if smallest_budgets is not None:
+            smallest_budgets.close()
+        shared = None if error is None else fail_together(error, run.budget_bytes, self._group)
+        run._failed(shared)
         try:
             self._close_sessions(sessions)
-        except BudgetError:
+        except BudgetError as failure:
             # Tensors that could not be recomputed raise when they are read. The first error says more.
             if error is None:
-                raise
+                raise fail_together(failure, run.budget_bytes, self._group) from None
+        if shared is not None and shared is not error:
+            raise shared
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` in a budget of its own."""
@@ -284,6 +296,38 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
                 return function(*args, **kwargs)
 
         return inside
+
+
+def _per_rank(budget: object) -> list[Budget] | None:
+    """Return the budgets of all ranks, if it is a list of them."""
+    return list(budget) if isinstance(budget, Sequence) and not isinstance(budget, str) else None
+
+
+def _budget_of_rank(budget: Budget | Sequence[Budget] | Callable[[int], Budget]) -> Budget:
+    """Return the budget of this rank."""
+    rank = this_rank() or Rank(0, 1)
+    if callable(budget):
+        return budget(rank.number)
+    budgets = _per_rank(budget)
+    if budgets is None:
+        return cast(Budget, budget)
+    if len(budgets) != rank.count:
+        raise ValueError(f"{len(budgets)} budgets were given, one per rank, and the number of ranks is {rank.count}")
+    return budgets[rank.number]
+
+
+def _bytes_by_device(budget: Budget, device: str | torch.device | None) -> dict[str | torch.device | None, int | None]:
+    """Return the bytes of each device; None for `"auto"`."""
+    if isinstance(budget, Mapping):
+        if not budget:
+            raise ValueError('a budget of no device: name one, such as {"cpu": "2GiB"}')
+        if device is not None:
+            raise ValueError(f"the budget names its devices: leave device={str(device)!r} out")
+    given = budget if isinstance(budget, Mapping) else {device: budget}
+    found: dict[str | torch.device | None, int | None] = {name: _bytes_of(nbytes) for name, nbytes in given.items()}
+    if 0 in found.values():
+        raise ValueError("a budget of 0 bytes holds nothing: give more")
+    return found
 
 
 def _bytes_of(budget: int | str) -> int | None:

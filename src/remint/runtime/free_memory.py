@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from remint.runtime.rank import ranks_on_this_machine
+
 # The rest is for what no budget counts: the interpreter, libraries, other processes that grow.
 PART = 0.9
 
@@ -11,8 +13,11 @@ _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def automatic_budget(device: str) -> int:
-    """Return the bytes of a budget of `"auto"` on the device: what is free now, less a tenth."""
-    return int(PART * free_bytes(device))
+    """Return the bytes of a budget of `"auto"` on the device: what is free now, less a tenth.
+
+    The ranks on one machine share it.
+    """
+    return int(PART * free_bytes(device) / ranks_on_this_machine())
 
 
 def free_bytes(device: str) -> int:

@@ -26,6 +26,8 @@ class LiveRun:
         self.deallocation = "eager"
         self.status = "ok"
         self.failure: str | None = None
+        self.ranks_min_budget_bytes: int | None = None
+        """On several ranks, after the first step: the largest `min_budget_bytes` of any rank, as of that step."""
         # The runs of each device, by name: of a budget of one device, this one.
         self.devices: dict[str, LiveRun] = {session.device: self}
 
@@ -349,6 +351,7 @@ class LiveRun:
             transfer_seconds=self.transfer_seconds,
             offload_peak_bytes=self.offload_peak_bytes,
             fragmentation=self.fragmentation,
+            collective_seconds=self.collective_seconds,
             failure=self.failure,
             timeline=self.timeline,
             events=self.events,
@@ -371,6 +374,9 @@ class LiveRun:
             lines.append(f"  spilled       {format_bytes(self.spilled_bytes)} to ordinary memory")
         if self.collective_seconds:
             lines.append(f"  collectives   {format_seconds(self.collective_seconds)}, waiting for other ranks included")
+        if self.ranks_min_budget_bytes is not None:
+            least = format_bytes(self.ranks_min_budget_bytes)
+            lines.append(f"  ranks         need budgets of at least {least} each, after the first step")
         learning = self.learning
         if learning.num_known_steps or learning.num_asleep_steps or learning.num_wakes:
             lines.append(f"  steps         {learning}")
