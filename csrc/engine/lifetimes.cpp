@@ -42,8 +42,10 @@ void Lifetimes::evict_if_idle(StorageId id) {
 }
 
 void Lifetimes::evict(StorageId id, BlockChange why) {
-  if (state_.tier != nullptr && why == BlockChange::kEvicted && state_.policy->offloads(id)) {
-    if (transitions_.offload(id) || state_.records.storage(id).pinned) return;
+  if (state_.tier != nullptr && why == BlockChange::kEvicted) {
+    if (state_.policy->offloads(id) && transitions_.offload(id)) return;
+    // Others took the room that there was when it was chosen: it stays.
+    if (state_.records.storage(id).pinned) return;
   }
   transitions_.drop_bytes(id, why);
   state_.policy->neighbourhood().evicted(id);

@@ -192,6 +192,24 @@ def test_a_full_tier_is_an_oom_and_one_that_holds_them_is_not():
     assert statuses[5] == statuses[7] == "ok"
 
 
+@pytest.mark.parametrize("pages", [2, 3])
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "clairvoyant"])
+def test_a_window_of_pinned_values_that_the_tier_has_no_room_for_loses_none(policy, pages):
+    """Each of them alone could leave, and not all of them."""
+    driver = Driver(4 * 4096, tier_bytes=pages * 4096, tier_bandwidth=1e9, policy=policy)
+    constants = [driver.builder.constant(4096) for _ in range(4)]
+    driver.advance()
+    driver.builder.call("wants most of it", [], [4096 * 3], 1e-3)
+    status = driver.simulation.advance(driver.builder.build(), finish=False)
+    assert status == ("ok" if pages == 3 else "oom")
+    driver.simulation.check()
+    if pages == 3:
+        return
+    for constant in constants:
+        driver.simulation.materialize(constant)
+        assert driver.simulation.is_resident(constant)
+
+
 def test_transfers_take_the_time_that_the_bandwidth_says():
     trace = constants_and_ops()
     run = remint.simulate(

@@ -47,3 +47,31 @@ def test_nearly_too_small(program, policy, blocks):
         return
     assert run_.peak_bytes <= run_.budget_bytes
     assert_same(expected, found)
+
+
+@given(programs, strategies.sampled_from(["1kB", "100MB", "1TB"]))
+def test_chaos_with_a_tier(program, bandwidth):
+    """Everything leaves after every op; the bandwidth says which way, and what no recipe makes has only one."""
+    expected, outside = plain(program), constants()
+    offload = remint.Offload(bytes="1GiB", bandwidth=bandwidth, latency=0)
+    with remint.budget("2GiB", chaos=True, check=True, costs=COSTS, offload=offload):
+        found = run(program, outside)
+    assert_same(expected, found)
+
+
+@given(
+    programs,
+    strategies.sampled_from(["coop", "dtr-eq", "lru", "e-star"]),
+    strategies.integers(20, 160),
+    strategies.sampled_from([4096 * 4, 1 << 30]),
+)
+def test_nearly_too_small_with_a_tier(program, policy, blocks, nbytes):
+    expected, outside = plain(program), constants()
+    offload = remint.Offload(bytes=nbytes, bandwidth="1GB", latency=0)
+    try:
+        with remint.budget(64 * blocks, policy=policy, check=True, costs=COSTS, offload=offload) as run_:
+            found = run(program, outside)
+    except remint.BudgetError:
+        return
+    assert run_.peak_bytes <= run_.budget_bytes
+    assert_same(expected, found)

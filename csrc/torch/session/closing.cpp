@@ -1,5 +1,6 @@
 #include "torch/session/closing.h"
 
+#include <exception>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -12,14 +13,22 @@ namespace remint {
 
 namespace {
 
-// What the tier has goes to ordinary memory, without a detour through the arena.
+// What the tier has goes to ordinary memory, without a detour through the arena. One that cannot be read
+// keeps no other from it.
 void move_offloaded_out(SessionState& state) {
   const std::vector<OwnedStorage*> owners = state.owned->owners();
+  std::exception_ptr failure;
   for (OwnedStorage* owned : owners) {
-    if (owned != nullptr && !state.engine->defined(owned->value) && state.engine->is_kept(owned->value)) {
+    if (owned == nullptr || state.engine->defined(owned->value) || !state.engine->is_kept(owned->value)) {
+      continue;
+    }
+    try {
       move_out(state, owned);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
     }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self._offload = parse_offload(offload)
         if self._offload is not None and wall == "soft":
             raise ValueError('offload= needs an arena, and wall="soft" has none: leave one of them out')
-        if self._offload is not None and len(self._budgets) > 1:
+        if self._offload is not None and any(isinstance(one, Mapping) and len(one) > 1 for one in each):
             raise ValueError("offload= is for budgets of one device: open one budget for each device")
         if max_slowdown is not None and not max_slowdown > 1:
             raise ValueError(f"max_slowdown is more than 1, or None for no limit, not {max_slowdown}")
