@@ -37,6 +37,7 @@ def _collectives():
         "async": asynchronous,
         "recv": lambda: dist.recv(torch.ones(100), 1),
         "barrier": dist.barrier,
+        "Works that the program holds": lambda: dist.all_reduce(torch.ones(100)),
         "DDP": ddp,
     }
 
@@ -55,6 +56,11 @@ def one_rank_does_not_fit(rank, name, nested, store):
         with remint.budget("500KiB"):
             multiply()
 
+    # One that has ended, and two that are in flight when the rank fails.
+    works = [dist.all_reduce(torch.ones(100), async_op=True)]
+    works[0].wait()
+    if "Works" in name:
+        works += [dist.all_reduce(torch.ones(100), async_op=True), dist.isend(torch.ones(100), 1 - rank)]
     act = waits if rank == 0 else in_another_budget if nested else multiply
     with pytest.raises(remint.BudgetError) as failure, remint.budget("1MiB") as run:
         act()
@@ -66,6 +72,7 @@ def one_rank_does_not_fit(rank, name, nested, store):
     assert failure.value.op == "aten::mm"
     assert (run.status, run.failure) == ("oom", error)
     assert (failure.value.__cause__ is None) == (rank == 1)
+    assert len(works) == (3 if "Works" in name else 1)
     # The group can be destroyed as always, and the program can connect again.
     dist.destroy_process_group()
     connect(rank, store)
@@ -74,7 +81,15 @@ def one_rank_does_not_fit(rank, name, nested, store):
     assert total.tolist() == [2, 2, 2]
 
 
-CASES = ["all_reduce", "a group that the program holds", "async", "recv", "barrier", "DDP"]
+CASES = [
+    "all_reduce",
+    "Works that the program holds",
+    "a group that the program holds",
+    "async",
+    "recv",
+    "barrier",
+    "DDP",
+]
 
 
 @pytest.mark.parametrize("name", CASES)
