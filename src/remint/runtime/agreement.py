@@ -59,9 +59,9 @@ def fail_together(error: BaseException, budget_bytes: int, group: dist.ProcessGr
     # The store is gone when the rank that has it is: then there is nobody to agree with.
     note: bytes | None = None
     with contextlib.suppress(RuntimeError):
-        if isinstance(error, BudgetError):
+        if (shortage := _shortage_of(error)) is not None:
             # The first rank that fails speaks for all.
-            note = store.compare_set(key, "", _note(error, rank, budget_bytes))
+            note = store.compare_set(key, "", _note(shortage, rank, budget_bytes))
         else:
             note = _found(store, key, wait=_LOST.search(str(error)) is not None)
     if not note:
@@ -70,6 +70,13 @@ def fail_together(error: BaseException, budget_bytes: int, group: dist.ProcessGr
         _num_failures += 1
     _close_connections(group)
     return _error_of(json.loads(note), error)
+
+
+def _shortage_of(error: BaseException | None) -> BudgetError | None:
+    """Return the BudgetError that an error is, or was raised from: pipelines raise errors of their own."""
+    while error is not None and not isinstance(error, BudgetError):
+        error = error.__cause__
+    return error
 
 
 def _note(error: BudgetError, rank: Rank, budget_bytes: int) -> str:
