@@ -37,11 +37,12 @@ def _collectives():
         "async": asynchronous,
         "recv": lambda: dist.recv(torch.ones(100), 1),
         "barrier": dist.barrier,
+        "Works that the program holds": lambda: dist.all_reduce(torch.ones(100)),
         "DDP": ddp,
     }
 
 
-def one_rank_does_not_fit(rank, name, nested, store):
+def one_rank_does_not_fit(rank, name, store):
     # gloo would wait longer than the test may take.
     dist.destroy_process_group()
     connect(rank, f"{store} before", timedelta(seconds=300))
@@ -55,7 +56,20 @@ def one_rank_does_not_fit(rank, name, nested, store):
         with remint.budget("500KiB"):
             multiply()
 
-    act = waits if rank == 0 else in_another_budget if nested else multiply
+    # One that has ended, and two that are in flight when the rank fails.
+    works = [dist.all_reduce(torch.ones(100), async_op=True)]
+    works[0].wait()
+    if "Works" in name:
+        works += [dist.all_reduce(torch.ones(100), async_op=True), dist.isend(torch.ones(100), 1 - rank)]
+
+    def as_pipelines_do():
+        try:
+            multiply()
+        except remint.BudgetError as error:
+            raise RuntimeError("failed to run a stage") from error
+
+    acts = {"async": in_another_budget, "recv": as_pipelines_do}
+    act = waits if rank == 0 else acts.get(name, multiply)
     with pytest.raises(remint.BudgetError) as failure, remint.budget("1MiB") as run:
         act()
     # The product has 4 MiB.
@@ -65,7 +79,8 @@ def one_rank_does_not_fit(rank, name, nested, store):
     assert failure.value.min_budget_bytes > 4 << 20
     assert failure.value.op == "aten::mm"
     assert (run.status, run.failure) == ("oom", error)
-    assert (failure.value.__cause__ is None) == (rank == 1)
+    assert (failure.value.__cause__ is None) == (rank == 1 and name != "recv")
+    assert len(works) == (3 if "Works" in name else 1)
     # The group can be destroyed as always, and the program can connect again.
     dist.destroy_process_group()
     connect(rank, store)
@@ -74,12 +89,20 @@ def one_rank_does_not_fit(rank, name, nested, store):
     assert total.tolist() == [2, 2, 2]
 
 
-CASES = ["all_reduce", "a group that the program holds", "async", "recv", "barrier", "DDP"]
+CASES = [
+    "all_reduce",
+    "Works that the program holds",
+    "a group that the program holds",
+    "async",
+    "recv",
+    "barrier",
+    "DDP",
+]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_rank_does_not_fit(ranks, name, tmp_path):
-    ranks.run(one_rank_does_not_fit, name=name, nested=name == "async", store=str(tmp_path / "store"))
+    ranks.run(one_rank_does_not_fit, name=name, store=str(tmp_path / "store"))
 
 
 def other_errors_stay(rank):

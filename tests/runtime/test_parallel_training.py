@@ -125,7 +125,9 @@ def trained(rank, name):
     found, roomy, _ = train(rank, name, budget="1GiB")
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True)), "in 1 GiB"
     # The ranks may have different peaks, and the budgets need not agree.
-    found, run, pins = train(rank, name, budget=int(roomy.peak_bytes * 0.6))
+    # What was computed from parameters that FSDP frees stays in memory: more than 60% of the peak.
+    part = 0.75 if name == "FSDP2" else 0.6
+    found, run, pins = train(rank, name, budget=int(roomy.peak_bytes * part))
     for k, (a, b) in enumerate(zip(expected, found, strict=True)):
         assert torch.equal(a, b), k
     assert run.num_rematerializations > 0

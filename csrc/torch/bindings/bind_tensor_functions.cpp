@@ -1,5 +1,7 @@
 // What Python can ask about one tensor, or tell about this thread. Tensors of no budget are left alone.
+#include <c10/core/TensorOptions.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -48,6 +50,14 @@ void before_write(const at::Tensor& tensor) {
     session.before_write(storage);
     return false;
   });
+}
+
+// A storage that is resized is written, and its old bytes are gone.
+void before_resize(const py::object& storage) {
+  const c10::Storage resized = torch::createStorage(storage.ptr());
+  const c10::DispatchKeySet keys(c10::computeDispatchKey(std::nullopt, at::kStrided, resized.device()));
+  before_write(at::detail::make_tensor<c10::TensorImpl>(c10::Storage(resized), keys,
+                                                        caffe2::TypeMeta::Make<std::uint8_t>()));
 }
 
 bool is_resident(const at::Tensor& tensor) {
@@ -120,6 +130,7 @@ void bind_tensor_functions(py::module_& module) {
   module.def("materialize", &materialize, py::arg("tensor"));
   module.def("pin", &pin, py::arg("tensor"), py::kw_only(), py::arg("asked"));
   module.def("before_write", &before_write, py::arg("tensor"));
+  module.def("before_resize", &before_resize, py::arg("storage"));
   module.def("is_resident", &is_resident, py::arg("tensor"));
   module.def("evict", &evict, py::arg("tensor"));
   py::class_<TensorReadLock>(module, "ReadLock")

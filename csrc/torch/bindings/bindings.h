@@ -4,7 +4,6 @@
 
 namespace remint {
 
-void bind_process_groups(pybind11::module_& module);
 void bind_session(pybind11::module_& module);
 void bind_tensor_functions(pybind11::module_& module);
 

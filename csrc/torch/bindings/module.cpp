@@ -28,7 +28,6 @@ PYBIND11_MODULE(_torch, module) {
   });
   remint::set_main_thread(
       py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>());
-  remint::bind_process_groups(module);
   remint::bind_session(module);
   remint::bind_tensor_functions(module);
 }

@@ -207,7 +207,7 @@ void Session::started(CollectiveInFlight collective, Nanoseconds took) {
   if (collective.works.unknown) {
     for (ValueId value : collective.locks) {
       OwnedStorage* owned = state_.owned->owner(state_.engine->records().value(value).storage);
-      if (owned != nullptr) work([&] { state_.pin(owned, PinReason::kAddressKnown); });
+      if (owned != nullptr) work([&] { state_.pin(owned, PinReason::kAddressKnown); }, owned);
     }
   }
   if (!collective.locks.empty()) in_flight_.push_back(std::move(collective));
@@ -241,7 +241,7 @@ void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, Pin
       const c10::StorageImpl* storage = storage_of(tensor);
       Lock lock(*mutex_);
       OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
-      if (owned != nullptr) work([&] { state_.pin(owned, reason); });
+      if (owned != nullptr) work([&] { state_.pin(owned, reason); }, owned);
     });
   }
 }
@@ -418,9 +418,10 @@ bool Session::apply_late_releases() {
 // ── One tensor ──
 
 // Has the engine do something outside of an op, or in the middle of one that runs in this thread. It is done
-// again after a failure for want of memory, if other threads released some.
+// again after a failure for want of memory, if other threads released some, or something spills. `subject`,
+// if there is one, does not: it is what the act is about.
 template <typename Act>
-void Session::work(Act&& act) {
+void Session::work(Act&& act, const OwnedStorage* subject) {
   if (thrash_guard_ != nullptr) thrash_guard_->set_limit();
   for (bool done = false; !done;) {
     try {
@@ -428,7 +429,10 @@ void Session::work(Act&& act) {
       act();
       done = true;
     } catch (const OutOfMemory& error) {
-      if (!apply_late_releases()) fail(error);
+      if (apply_late_releases()) continue;
+      // A kernel, or an op that begins, knows where its tensors are.
+      const bool may_spill = state_.options.spill && !state_.busy;
+      if (!may_spill || !spill_resident(state_, error.at_once, subject)) fail(error);
     } catch (const Thrash&) {
       state_.forget_dropped();
       thrash_guard_->raise();
@@ -443,7 +447,7 @@ bool Session::materialize(const c10::StorageImpl* storage) {
   if (owned == nullptr) return false;
   if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
   if (!state_.busy) apply_pending();
-  work([&] { state_.engine->materialize(owned->value); });
+  work([&] { state_.engine->materialize(owned->value); }, owned);
   return true;
 }
 
@@ -461,10 +465,12 @@ bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
         ->address_known = true;
     return true;
   }
-  work([&] {
-    if (owned == nullptr) owned = state_.owned->adopt_raw(storage);
-    state_.pin(owned, reason);
-  });
+  work(
+      [&] {
+        if (owned == nullptr) owned = state_.owned->adopt_raw(storage);
+        state_.pin(owned, reason);
+      },
+      owned);
   return true;
 }
 
@@ -476,10 +482,12 @@ bool Session::before_write(const c10::StorageImpl* storage, PinReason reason) {
   const ValueId value = owned != nullptr ? owned->value : state_.constants->find(storage);
   if (value == kNone) return false;
   // What can still be recomputed is pinned first: after the write its recipe would be wrong.
-  work([&] {
-    if (owned != nullptr) state_.pin(owned, reason);
-    state_.engine->before_write(value);
-  });
+  work(
+      [&] {
+        if (owned != nullptr) state_.pin(owned, reason);
+        state_.engine->before_write(value);
+      },
+      owned);
   return owned != nullptr;
 }
 
@@ -508,10 +516,12 @@ ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
   if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
   if (!state_.busy) apply_pending();
   const ValueId value = owned->value;
-  work([&] {
-    state_.engine->materialize(value);
-    state_.engine->lock_for_read(value);
-  });
+  work(
+      [&] {
+        state_.engine->materialize(value);
+        state_.engine->lock_for_read(value);
+      },
+      owned);
   note_read(value);
   return value;
 }

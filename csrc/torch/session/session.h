@@ -150,7 +150,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool apply_late_releases();
   void end_collectives();
   template <typename Act>
-  void work(Act&& act);
+  void work(Act&& act, const OwnedStorage* subject = nullptr);
   [[noreturn]] void fail(const OutOfMemory& error);
 
   const std::shared_ptr<SessionMutex> mutex_;

@@ -53,14 +53,14 @@ bool move_out(SessionState& state, OwnedStorage* owned) {
   return true;
 }
 
-bool spill_resident(SessionState& state, Bytes nbytes) {
+bool spill_resident(SessionState& state, Bytes nbytes, const OwnedStorage* kept) {
   warn(state);
   std::vector<OwnedStorage*> candidates;
   auto storage_of = [&](const OwnedStorage* owned) -> const Storage& {
     return state.storage_of(owned->value);
   };
   for (OwnedStorage* owned : state.owned->owners()) {
-    if (owned == nullptr || !state.engine->defined(owned->value)) continue;
+    if (owned == nullptr || owned == kept || !state.engine->defined(owned->value)) continue;
     const Storage& storage = storage_of(owned);
     if (storage.block != kNone && !storage.fixed && !storage.locked()) candidates.push_back(owned);
   }

@@ -13,13 +13,13 @@ import logging
 import re
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from remint import torch_extension
 from remint.errors import BudgetError
 from remint.runtime.rank import Rank, store_of_ranks, this_rank
 from remint.units import format_bytes
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 # A rank whose collective failed looks for a note for so long: a rank may close its connections before it leaves one.
 _PATIENCE = 3.0
-# gloo waits for what its threads are in the middle of before it closes a connection. This thread does not.
+# Closing connections takes no longer, or is left to itself.
 _CLOSING = 5.0
+_NO_TAG = (1 << 31) - 1
 
 # What errors of collectives say when another rank has gone.
 _LOST = re.compile("connection|gloo|nccl|timed out", re.IGNORECASE)
@@ -58,9 +59,9 @@ def fail_together(error: BaseException, budget_bytes: int, group: dist.ProcessGr
     # The store is gone when the rank that has it is: then there is nobody to agree with.
     note: bytes | None = None
     with contextlib.suppress(RuntimeError):
-        if isinstance(error, BudgetError):
+        if (shortage := _shortage_of(error)) is not None:
             # The first rank that fails speaks for all.
-            note = store.compare_set(key, "", _note(error, rank, budget_bytes))
+            note = store.compare_set(key, "", _note(shortage, rank, budget_bytes))
         else:
             note = _found(store, key, wait=_LOST.search(str(error)) is not None)
     if not note:
@@ -69,6 +70,13 @@ def fail_together(error: BaseException, budget_bytes: int, group: dist.ProcessGr
         _num_failures += 1
     _close_connections(group)
     return _error_of(json.loads(note), error)
+
+
+def _shortage_of(error: BaseException | None) -> BudgetError | None:
+    """Return the BudgetError that an error is, or was raised from: pipelines raise errors of their own."""
+    while error is not None and not isinstance(error, BudgetError):
+        error = error.__cause__
+    return error
 
 
 def _note(error: BudgetError, rank: Rank, budget_bytes: int) -> str:
@@ -125,14 +133,27 @@ def _close_connections(group: dist.ProcessGroup | None) -> None:
 
     def close() -> None:
         for each in groups:
-            # What a backend cannot abort is closed by dropping it.
             with contextlib.suppress(RuntimeError):
                 each.abort()
-            torch_extension.load().drop_backends(each)
+            with contextlib.suppress(RuntimeError):
+                _close_pairs(each)
 
+    # A thread of its own is in no budget, and may take its time.
     closing = threading.Thread(target=close, daemon=True, name="remint closes connections")
     closing.start()
     closing.join(_CLOSING)
+
+
+def _close_pairs(group: dist.ProcessGroup) -> None:
+    """Close gloo's connections, which it cannot abort: it closes those of a group where one of them times out.
+
+    To drop the group is not enough: Works that the program still holds keep the connections open.
+    """
+    backend: Any = group._get_backend(torch.device("cpu"))
+    if backend.name() == "gloo" and group.size() > 1:
+        peer = (group.rank() + 1) % group.size()
+        # Nobody sends anything with this tag.
+        backend.recv([torch.empty(1)], peer, _NO_TAG).wait(timedelta(milliseconds=1))
 
 
 class SmallestBudgets:

@@ -49,6 +49,7 @@ def install() -> None:
         ):
             for name in names:
                 _replace(torch.Tensor, name, wrap)
+        _replace(torch.UntypedStorage, "resize_", _resizing)
         _replace(torch.utils.dlpack, "to_dlpack", _giving_writable_memory)
         _replace(torch, "to_dlpack", _giving_writable_memory)
         _replace(torch._C, "_to_dlpack", _giving_writable_memory)
@@ -101,6 +102,18 @@ def _giving_writable_memory(method: Callable[..., Any]) -> Callable[..., Any]:
         # A write may follow.
         extension.before_write(self)
         extension.pin(self, asked=False)
+        return method(self, *args, **kwargs)
+
+    return wrapped
+
+
+def _resizing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """FSDP frees parameters by `resize_(0)`: what was computed from them is made and kept first."""
+    before_resize = torch_extension.load().before_resize
+
+    @functools.wraps(method)
+    def wrapped(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
+        before_resize(self)
         return method(self, *args, **kwargs)
 
     return wrapped
