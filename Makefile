@@ -15,9 +15,15 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -D
 
 setup: $(VENV)/installed build
 
-$(VENV)/tools: pyproject.toml constraints.txt
+# torch, and what builds the modules.
+$(VENV)/build-tools: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(PIP) torch --group build
+	touch $@
+
+# What develops and tests: takes longer to install than all of the above.
+$(VENV)/tools: $(VENV)/build-tools
 	$(PIP) torch --group dev
 	touch $@
 
@@ -27,11 +33,18 @@ $(VENV)/installed: $(VENV)/tools
 	touch $@
 
 # The compiled modules, in src/remint: ninja compiles what changed.
-build: $(VENV)/tools
+build: $(VENV)/build-tools
 	$(CMAKE) -B build/release -DCMAKE_BUILD_TYPE=$(BUILD_TYPE)
 	$(BIN)/ninja -C build/release --quiet
 
-demo: setup
+# Only what it needs: neither the tools of development nor the test device.
+$(VENV)/demo: $(VENV)/build-tools
+	$(PIP) --no-build-isolation --editable ".[plan]"
+	touch $@
+
+demo: $(VENV)/demo
+	$(CMAKE) -B build/release -DCMAKE_BUILD_TYPE=$(BUILD_TYPE)
+	$(BIN)/ninja -C build/release --quiet _core _torch
 	$(BIN)/python examples/demo
 
 # After every edit, under two minutes: the torch-free tests with few examples, and a smoke set of the rest.
