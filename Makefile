@@ -11,7 +11,7 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check torch-versions clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check torch-versions fresh-install clean
 
 setup: $(VENV)/installed build
 
@@ -167,6 +167,10 @@ cuda-check: setup $(CUDA_VENV)/installed
 # Which versions of torch remint works with: one environment after the other. `VERSIONS="2.13.0 2.15.0"` for some.
 torch-versions: $(VENV)/installed
 	$(BIN)/python benchmarks/torch_versions.py $(VERSIONS)
+
+# Installs remint as a user does, in fresh environments, and trains. `KINDS="directory sdist"` for some.
+fresh-install: $(VENV)/installed
+	$(BIN)/python benchmarks/fresh_install.py $(KINDS)
 
 clean:
 	rm -rf $(VENV) build src/remint/*.so
