@@ -11,13 +11,19 @@ BUILD_TYPE ?= Release
 CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(BIN)/ninja)" -DPython_EXECUTABLE="$(abspath $(BIN)/python)" \
   --log-level=WARNING -S .
 
-.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check torch-versions clean
+.PHONY: setup build demo quick test test-everything check format bench docs asan tsan mutations cuda-check torch-versions fresh-install clean
 
 setup: $(VENV)/installed build
 
-$(VENV)/tools: pyproject.toml constraints.txt
+# torch, and what builds the modules.
+$(VENV)/build-tools: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(PIP) torch --group build
+	touch $@
+
+# What develops and tests: takes longer to install than all of the above.
+$(VENV)/tools: $(VENV)/build-tools
 	$(PIP) torch --group dev
 	touch $@
 
@@ -27,11 +33,18 @@ $(VENV)/installed: $(VENV)/tools
 	touch $@
 
 # The compiled modules, in src/remint: ninja compiles what changed.
-build: $(VENV)/tools
+build: $(VENV)/build-tools
 	$(CMAKE) -B build/release -DCMAKE_BUILD_TYPE=$(BUILD_TYPE)
 	$(BIN)/ninja -C build/release --quiet
 
-demo: setup
+# Only what it needs: neither the tools of development nor the test device.
+$(VENV)/demo: $(VENV)/build-tools
+	$(PIP) --no-build-isolation --editable ".[plan]"
+	touch $@
+
+demo: $(VENV)/demo
+	$(CMAKE) -B build/release -DCMAKE_BUILD_TYPE=$(BUILD_TYPE)
+	$(BIN)/ninja -C build/release --quiet _core _torch
 	$(BIN)/python examples/demo
 
 # After every edit, under two minutes: the torch-free tests with few examples, and a smoke set of the rest.
@@ -60,7 +73,7 @@ format: setup
 	$(BIN)/clang-format -i $(NATIVE)
 
 # Quick by default; `make bench FULL=1` runs everything, about two hours. Each line is one figure or table, kept in
-# benchmarks/results.
+# benchmarks/results. The rest goes on if advice is more than 15% off.
 bench: setup
 	$(BIN)/python benchmarks/engine_speed.py
 	$(BIN)/python benchmarks/dtr_reference.py
@@ -71,7 +84,7 @@ bench: setup
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/tiers.py
-	$(BIN)/python benchmarks/advice.py
+	-$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/advice_fake.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py
 	$(BIN)/python benchmarks/online.py --free gpt unet $(if $(FULL),gpt2 resnet)
@@ -155,6 +168,10 @@ cuda-check: setup $(CUDA_VENV)/installed
 # Which versions of torch remint works with: one environment after the other. `VERSIONS="2.13.0 2.15.0"` for some.
 torch-versions: $(VENV)/installed
 	$(BIN)/python benchmarks/torch_versions.py $(VERSIONS)
+
+# Installs remint as a user does, in fresh environments, and trains. `KINDS="directory sdist"` for some.
+fresh-install: $(VENV)/installed
+	$(BIN)/python benchmarks/fresh_install.py $(KINDS)
 
 clean:
 	rm -rf $(VENV) build src/remint/*.so

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from remint import _torch
 
-# The runtime uses `StorageImpl::clear_data_ptr_access_error_msg_`, which older ones do not have.
+# The oldest one that was tried. csrc/torch/older_torch.h has what it lacks.
 OLDEST_TORCH = (2, 12)
 # A session that only allocates: nothing is evicted by choice, recorded or checked.
 _PLAIN_SESSION: dict[str, Any] = {

@@ -69,4 +69,5 @@ def test_the_limits_are_said() -> None:
             min_budget_bytes=500, min_budget_reason="", least=choice, choices=(), recommended=choice, accepted=1.1,
             trial=trial,
         )  # fmt: skip
-        assert f"{trial.num_steps} steps were tried, and it still learns them: 4.0 times as slow so far" in str(advice)
+        text = " ".join(str(advice).split())
+        assert f"{trial.num_steps} steps were tried, and it still learns them: 4.0 times as slow so far" in text

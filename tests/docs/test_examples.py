@@ -11,6 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NEEDS = {
+    "accelerate_loop": ("torch", "accelerate"),
     "accumulate_autocast": ("torch",),
     "hf_trainer": ("torch", "transformers", "accelerate"),
     "lightning_module": ("torch", "lightning"),

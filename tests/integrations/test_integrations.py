@@ -66,6 +66,46 @@ def test_writers_of_all_kinds(kind: Any) -> None:
         log_step(run, object(), 0)
 
 
+def one_step_logged(writer: Any) -> dict[str, float]:
+    model, x = torch.nn.Linear(64, 64), torch.randn(256, 64)
+    with budget("1MiB") as run:
+        train_step(model, x)
+        return log_step(run, writer, 7)
+
+
+def test_tensorboard_itself(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        figures = one_step_logged(writer)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    for name, value in figures.items():
+        (scalar,) = events.Scalars(name)
+        assert (scalar.step, scalar.value) == (7, pytest.approx(value))
+
+
+def test_mlflow_itself(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/runs.db")
+    with mlflow.start_run() as begun:
+        figures = one_step_logged(mlflow)
+    client = mlflow.MlflowClient()
+    for name, value in figures.items():
+        (metric,) = client.get_metric_history(begun.info.run_id, name)
+        assert (metric.step, metric.value) == (7, pytest.approx(value))
+
+
+def test_wandb_itself(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    with wandb.init(project="remint", dir=str(tmp_path), mode="offline") as begun:
+        figures = one_step_logged(wandb)
+        assert begun.step == 7
+        begun.log({}, step=8)  # W&B keeps the figures of a step to itself until another one comes
+        assert {name: begun.summary[name] for name in figures} == pytest.approx(figures)
+
+
 def trainer(model: Any, callbacks: list[Any], folder: str) -> Any:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

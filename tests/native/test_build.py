@@ -179,3 +179,19 @@ def test_threads_load_a_built_module_once(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("text", "found"), [("void markCaptureBegin();", True), ("void older();", False)])
+def test_the_cuda_backend_needs_the_allocators_of_torch_2_13(text: str, found: bool, tmp_path: Path) -> None:
+    allocator = tmp_path / "torch/include/c10/cuda/CUDACachingAllocator.h"
+    headers = tmp_path / "nvidia/cu13/include"
+    for path, content in (
+        (allocator, text),
+        (headers / "cuda_runtime_api.h", ""),
+        (headers / "crt/host_defines.h", ""),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    torch_with_cuda = replace(INSTALLED, folder=tmp_path / "torch", cuda=True)
+    assert torch_with_cuda.cuda_headers == ((headers, headers) if found else ())
+    assert replace(torch_with_cuda, cuda=False).cuda_headers == ()

@@ -53,7 +53,7 @@ def test_following_the_errors_leads_to_a_budget_that_works(train: Callable[[int]
         happened, holds, advice = str(error).splitlines()
         assert happened.startswith("the budget of ")
         assert holds.startswith("In the way: ")
-        named = re.search(r"([\d.]+ [KMG]?i?B)\.", advice)
+        named = re.search(r"(?:at least|try) ([\d.]+ [KMG]?i?B)", advice)
         assert named is not None
         better = parse_budget(named[1])
         assert better > budget, advice
@@ -66,6 +66,7 @@ def test_following_the_errors_leads_to_a_budget_that_works(train: Callable[[int]
                 train(error.min_budget_bytes - 64)
         else:
             assert "not known; try" in advice
+        assert "`remint advise`" in advice
         budget = better
     assert tried > 0
 

@@ -94,9 +94,12 @@ def test_a_known_step_says_which_budget_would_do():
                 step(model, x, optimizer)
         return run
 
-    with pytest.raises(remint.BudgetError, match="would do") as raised:
+    with pytest.raises(remint.BudgetError, match="That is an estimate") as raised:
         train(int(0.6 * peak()))
-    found = re.search(r"about ([0-9.]+ [KM]iB) would do", str(raised.value))
+    happened, why, advice = str(raised.value).splitlines()
+    assert "max_slowdown=1.13x" in happened
+    assert "recomputed again and again" in why
+    found = re.search(r"Use a budget of about ([0-9.]+ [KM]iB)\.", advice)
     assert found
     assert parse_budget(found.group(1)) >= raised.value.known_budget_bytes
     assert train(found.group(1)).learning.num_departures > 0

@@ -244,7 +244,8 @@ Backend& backend_for(c10::Device device) {
   TORCH_CHECK_VALUE(
       device_memory(device.type()) != nullptr, "remint has no budgets for the device ", device,
       device.is_cuda() ? ": its runtime was built without CUDA. It is built for the torch that is installed: "
-                         "install a torch with CUDA and the CUDA headers, then run `remint build --again`."
+                         "install torch 2.13 or newer with CUDA, and the CUDA headers, then run "
+                         "`remint build --again`."
                        : ". It has them for the CPU, for CUDA, and for devices that PyTorch does not know "
                          "itself (PrivateUse1).");
   TORCH_CHECK_VALUE(taken_over == nullptr || taken_over->type == device.type(),

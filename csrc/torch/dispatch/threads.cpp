@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "torch/older_torch.h"
 #include "torch/session/session.h"
 
 namespace remint {
@@ -55,8 +56,7 @@ void delete_pointer(PyObject* capsule) {
 
 void hand_on(const Pointer& innermost) {
   if (innermost == nullptr) {
-    if (at::impl::ThreadLocalPythonObjects::contains(slot()))
-      at::impl::ThreadLocalPythonObjects::erase(slot());
+    if (at::impl::ThreadLocalPythonObjects::contains(slot())) stop_handing_on(slot());
     return;
   }
   PyObject* capsule = PyCapsule_New(new Pointer(innermost), slot().c_str(), &delete_pointer);
@@ -67,7 +67,9 @@ void hand_on(const Pointer& innermost) {
 // What the thread that this one works for had entered.
 Entered* handed_on() {
   if (!at::impl::ThreadLocalPythonObjects::contains(slot())) return nullptr;
-  PyObject* capsule = at::impl::ThreadLocalPythonObjects::get(slot())->ptr(getPyInterpreter());
+  const std::shared_ptr<c10::SafePyObject>& object = at::impl::ThreadLocalPythonObjects::get(slot());
+  if (object == nullptr) return nullptr;
+  PyObject* capsule = object->ptr(getPyInterpreter());
   return static_cast<Pointer*>(PyCapsule_GetPointer(capsule, slot().c_str()))->get();
 }
 

@@ -108,9 +108,11 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
   const Bytes needed = s.pinned_bytes + s.inputs + s.running + waiting;
   state.failed_need = std::max(state.failed_need, needed);
 
+  // Advice is about programs on the CPU.
+  const bool is_cpu = state.backend.device().is_cpu();
   const std::string op = state.current != nullptr ? state.current->name : "an allocation between ops";
   std::string message = "the budget of " + format_bytes(budget);
-  if (state.options.several || !state.backend.device().is_cpu()) {
+  if (state.options.several || !is_cpu) {
     message += " on " + state.backend.device().str();
   }
   message += " is too small for " + op;
@@ -122,11 +124,13 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
   message += ".\n" + what_holds_the_memory(s) + "\n";
   if (needed > budget) {
     message += "Use a budget of at least " + format_bytes(needed, Rounding::kUp) +
-               ". That is a lower bound, known from this op: the whole step may need more.";
+               ". That is a lower bound, known from this op: the whole step may need more." +
+               (is_cpu ? " `remint advise` finds a budget that works." : "");
   } else {
     // In sum there is room, but not in one piece, or not for all that a replay takes on its way.
     message += "Use a larger budget. Which one works is not known; try " +
-               format_bytes(budget + std::max(error.requested, budget / 10), Rounding::kUp) + ".";
+               format_bytes(budget + std::max(error.requested, budget / 10), Rounding::kUp) +
+               (is_cpu ? ", or find one with `remint advise`." : ".");
   }
   if (state.store != nullptr) message += "\n" + state_of_tier(state);
   raise_budget_error(message, needed, 0, op);

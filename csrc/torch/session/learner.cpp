@@ -462,7 +462,7 @@ Bytes Learner::budget_for(double max_slowdown) const {
     StepLimits limits;
     limits.alignment = state_.backend.alignment();
     limits.max_depth = state_.options.engine.max_depth;
-    limits.max_slowdown = max_slowdown;
+    limits.max_slowdown = 1.0 + (max_slowdown - 1.0) / 2.0;
     limits.budget = budget - others;
     return limits.budget > 0 && runs_with(state_.options.engine, trace, sizes, limits);
   };
@@ -473,12 +473,13 @@ Bytes Learner::budget_for(double max_slowdown) const {
     too_small = enough;
     enough *= 2;
   }
-  // Addresses and other tensors take a little more than the simulation says, so this is not driven far.
   while (enough - too_small > enough / 32) {
     const Bytes middle = too_small + (enough - too_small) / 2;
     (fits(middle) ? enough : too_small) = middle;
   }
-  return enough;
+  // Addresses, other tensors and other costs take more than the simulation says: half of the allowed loss and
+  // this are to spare.
+  return enough + enough / 16;
 }
 
 LearningFigures Learner::figures() const {

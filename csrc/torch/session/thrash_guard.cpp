@@ -75,15 +75,17 @@ void ThrashGuard::raise() {
       1.0 + static_cast<double>(rematerialized()) / static_cast<double>(std::max<Nanoseconds>(computed(), 1));
   begin_step();
   std::string message = "a step became " + times(slowdown) +
-                        " slower, more than max_slowdown=" + times(max_slowdown_) + " allows: in " +
-                        format_bytes(state_.options.budget) + ", tensors are recomputed again and again. ";
+                        " slower, more than max_slowdown=" + times(max_slowdown_) + " allows.\n" +
+                        "It works on more than " + format_bytes(state_.options.budget) +
+                        ", so tensors are recomputed again and again.\n";
   const Bytes enough = state_.learner == nullptr ? 0 : state_.learner->budget_for(max_slowdown_);
   if (enough > 0) {
-    message += "By the step before, a budget of about " + format_bytes(enough, Rounding::kUp) +
-               " would do. That is an estimate: so close to the smallest budget a run may still fail.";
+    message += "Use a budget of about " + format_bytes(enough, Rounding::kUp) +
+               ". That is an estimate, from a simulation of the step before, with some room to spare.";
   } else {
-    message += "Use a larger budget: how large is not known yet, as no step has ended. Try " +
-               format_bytes(state_.options.budget + state_.options.budget / 4) + ".";
+    message += "Use a larger budget. Which one works is not known, as no step has ended; try " +
+               format_bytes(state_.options.budget + state_.options.budget / 4, Rounding::kUp) +
+               (state_.backend.device().is_cpu() ? ", or find one with `remint advise`." : ".");
   }
   message += " Or allow more time with max_slowdown.";
   raise_budget_error(message, state_.engine->needed_bytes(), enough);

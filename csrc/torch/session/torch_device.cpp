@@ -8,6 +8,7 @@
 #include "simulator/trace_columns.h"
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/threads.h"
+#include "torch/older_torch.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 #include "torch/session/session.h"
@@ -227,7 +228,7 @@ void TorchDevice::materialized(StorageId id) {
   c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
   void* owned = pointer.release_context();
   pointer = c10::DataPtr(state_.address_of(id), owned, &owned_deleter, state_.backend.device());
-  storage->clear_data_ptr_access_error_msg_();
+  allow_access(*storage);
 }
 
 void TorchDevice::moved(StorageId id, Bytes from, Bytes to) {

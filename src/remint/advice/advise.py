@@ -20,6 +20,7 @@ def advise(
     accept: float = 1.1,
     steps: int = 3,
     try_it: bool = True,
+    plan: bool = True,
 ) -> Advice:
     """Run a few training steps, and say which budget to give them.
 
@@ -33,6 +34,8 @@ def advise(
             as in the quickest budget, where watching the ops takes that long by itself.
         steps: how many steps are timed and recorded.
         try_it: run some steps in the budget that is recommended, too.
+        plan: plan the step in the smaller budgets, as a budget does once its step is learned. Takes up to 4 seconds of
+            CPU time for each.
 
     Budgets are for `with remint.budget(...)` around a training loop whose model was made before. The weights are
     outside then, and the state of the optimizer, which its first step makes, is inside.
@@ -42,14 +45,14 @@ def advise(
     >>> def step():
     ...     model.zero_grad()
     ...     model(torch.ones(2048, 64)).square().mean().backward()
-    >>> advice = advise(step, fits="70%", try_it=False)
+    >>> advice = advise(step, fits="70%", try_it=False, plan=False)
     >>> advice.fits, advice.recommended.budget_bytes < advice.peak_bytes
     (True, True)
     """
     if steps < 1:
         raise ValueError(f"steps is 1 or more, not {steps}")
     name = getattr(step, "__name__", type(step).__name__)
-    question = Question(name, is_script=False, fits=fits, accepted=accept, try_it=try_it)
+    question = Question(name, is_script=False, fits=fits, accepted=accept, try_it=try_it, plan=plan)
     watch = Watch(steps=steps, try_budget=question.try_budget)
     try:
         for _ in range(_MOST_STEPS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from remint.advice.plans import with_plans
 from remint.advice.watch import Watch
 from remint.results.advice import Advice, Choice
 from remint.results.holders import Holder, peak_holders
@@ -24,6 +25,7 @@ class Question:
     fits: int | str | None = None
     accepted: float = 1.1
     try_it: bool = True
+    plan: bool = True
     answer: Advice | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -89,11 +91,15 @@ def answer(
     peak = steps.peak_bytes
     choices = [choice(steps, rounded(peak * percent // 100)) for percent in PERCENTS]
     least = least_choice(steps, peak)
+    asked = None if question.fits is None else choice(steps, parse_budget(question.fits, peak_bytes=peak))
+    if question.plan:
+        planned = with_plans(steps, [each for each in (*choices, least, asked) if each is not None])
+        choices = [planned[each.budget_bytes] for each in choices]
+        least, asked = (None if each is None else planned[each.budget_bytes] for each in (least, asked))
     works = [found for found in choices if found.learned is not None and found.learned <= MAX_SLOWDOWN]
     if least is not None:
         works.append(least)
     least = min(works, key=lambda found: found.budget_bytes, default=None)
-    asked = None if question.fits is None else choice(steps, parse_budget(question.fits, peak_bytes=peak))
     return Advice(
         subject=question.subject,
         is_script=question.is_script,

@@ -44,7 +44,8 @@ def advise_fake(
     """
     if optimizer not in OPTIMIZER_STATE:
         raise ValueError(f"optimizer is one of {', '.join(OPTIMIZER_STATE)}, not {optimizer!r}")
-    question = Question(subject, is_script=False, fits=device.memory_bytes if fits is None else fits, accepted=accept)
+    fits = device.memory_bytes if fits is None else fits
+    question = Question(subject, is_script=False, fits=fits, accepted=accept, plan=False)
     with FakeTensorMode(allow_non_fake_inputs=True):
         with converted_modules():
             model, args, kwargs, loss = make()

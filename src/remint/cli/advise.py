@@ -11,12 +11,12 @@ from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout,
 from remint.cli.script import add_script, check_script, misplaced_options, run_script
 from remint.results.advice import Advice
 
-_OPTIONS = ["--fits", "--accept", "--steps", "--json", "--report", "--no-trial"]
+_OPTIONS = ["--fits", "--accept", "--steps", "--json", "--report", "--no-trial", "--no-plan"]
 
 _ADVISE = """\
 examples:
   remint advise train.py --epochs 3
-  remint advise --fits 24MiB --report advice.html train.py
+  remint advise --fits 24MiB --no-plan --report advice.html train.py
   remint advise --accept 1.5 --json - -m package.train
   remint advise --fake train.py:step --device a100-80gb   nothing is run
 """
@@ -56,6 +56,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=3, help="how many steps are timed and recorded (default: 3)")
     parser.add_argument("--no-trial", action="store_true", help="do not try the recommended budget")
     parser.add_argument(
+        "--no-plan", action="store_true", help="do not plan the step in small budgets: quicker, and less is known"
+    )
+    parser.add_argument(
         "--device",
         default="a100-80gb",
         help="with --fake: whose peak rates give the time, such as h100-80gb; or a .json file (default: a100-80gb)",
@@ -87,7 +90,12 @@ def advise_command(options: argparse.Namespace) -> int:
 
     subject = shlex.join([*(["-m"] if options.module else []), options.script, *options.args])
     question = Question(
-        subject, is_script=True, fits=options.fits, accepted=options.accept, try_it=not options.no_trial
+        subject,
+        is_script=True,
+        fits=options.fits,
+        accepted=options.accept,
+        try_it=not options.no_trial,
+        plan=not options.no_plan,
     )
     stdout = reserve_stdout() if options.json == "-" else None
     watch = Watch(steps=options.steps, try_budget=question.try_budget)

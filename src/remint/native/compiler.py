@@ -12,6 +12,8 @@ from pathlib import Path
 
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
 _BYTES_PER_JOB = 1 << 30
+# A function of torch's allocator for CUDA that it has since 2.13. CMakeLists.txt looks for it, too.
+_NEWEST_OF_ALLOCATOR = "markCaptureBegin"
 
 
 class BuildError(ImportError):
@@ -29,8 +31,12 @@ class TorchInstallation:
 
     @property
     def cuda_headers(self) -> tuple[Path, ...]:
-        """The folders of CUDA's headers, for a torch with CUDA: in its wheels, or of the toolkit. Empty: not found."""
-        if not self.cuda:
+        """The folders of CUDA's headers, for a torch with CUDA: in its wheels, or of the toolkit.
+
+        Empty if they are not found, or torch is older than the allocators that the CUDA backend is one of.
+        """
+        allocator = self.folder / "include/c10/cuda/CUDACachingAllocator.h"
+        if not self.cuda or not allocator.exists() or _NEWEST_OF_ALLOCATOR not in allocator.read_text():
             return ()
         packages = self.folder.parent
         places = [*sorted(packages.glob("nvidia/cu[0-9]*/include")), packages / "triton/backends/nvidia/include"]

@@ -247,6 +247,28 @@ def read_question(data: bytes) -> Question:
     return Question(trace=trace, budget=budget, alignment=alignment, seconds=milliseconds / 1e3, step_hash=step_hash)
 
 
+def write_question(question: Question) -> bytes:
+    """Return the question as the program writes it."""
+    trace = question.trace
+    counts = (trace.num_events, len(trace.args), trace.num_tensors, len(trace.request_bytes), len(trace.held))
+    numbers = (question.budget, question.alignment, round(question.seconds * 1e3), question.step_hash, *counts)
+    columns = (
+        trace.kinds,
+        trace.nanoseconds,
+        trace.arg_offsets,
+        trace.args,
+        trace.effects,
+        trace.out_offsets,
+        trace.nbytes,
+        trace.aliases,
+        trace.request_offsets,
+        trace.request_bytes,
+        trace.request_outputs,
+        trace.held,
+    )
+    return b"".join([QUESTION, np.array(numbers, np.int64).tobytes(), *(column.tobytes() for column in columns)])
+
+
 def write_answer(actions: Actions) -> bytes:
     """Return the answer for the program."""
     each, first = actions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from textwrap import wrap
 from typing import Any
 
 from remint.notebook import as_html
@@ -145,25 +146,26 @@ class Advice:
             yield budget_text(nbytes), f"{nbytes / self.peak_bytes:.0%}", *cells, ", ".join(remarks)  # type: ignore[misc]
 
     def __str__(self) -> str:
-        lines = [self.verdict()]
+        lines = _wrapped(self.verdict())
         if self.estimated:
-            lines.append(f"Estimated: {self.estimated}.")
+            lines += _wrapped(f"Estimated: {self.estimated}.")
         lines += ["", f"At the peak, {format_bytes(self.peak_bytes)} are held by"]
         for holder in shortened(self.holders, MOST_HOLDERS):
             lines.append(_holder_line(holder, self.peak_bytes))
         if self.outside:
             total = sum(holder.nbytes for holder in self.outside)
             kinds = ", ".join(f"{holder.kind} {format_bytes(holder.nbytes)}" for holder in self.outside)
-            lines.append(f"Outside of the budget: {format_bytes(total)} ({kinds}).")
+            lines += _wrapped(f"Outside of the budget: {format_bytes(total)} ({kinds}).")
         lines += ["", "    budget  of peak  first steps    then"]
         for budget, part, greedy, learned, remark in self.table():
             lines.append(f"{budget:>10}  {part:>7}  {greedy:>11}  {learned:>6}  {remark}".rstrip())
-        lines += ["", f"Nothing works below {format_bytes(self.min_budget_bytes)}: {self.min_budget_reason}."]
+        nothing = f"Nothing works below {format_bytes(self.min_budget_bytes)}: {self.min_budget_reason}."
+        lines += ["", *_wrapped(nothing)]
         used = self.used
         if used is not None:
             lines += [
                 "",
-                f"Use it: {self.about(used)}",
+                *_wrapped(f"Use it: {self.about(used)}"),
                 *(f"    {line}" for line in self.how_to(used.budget_bytes).split("\n")),
             ]
         return "\n".join(lines)
@@ -212,6 +214,10 @@ def slower(times: float | None) -> str:
     if times < 1.005:
         return "as fast"
     return f"{times - 1:.0%} slower" if times < 2 else f"{times:.1f} times as slow"
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
 def _holder_line(holder: Holder, peak: int) -> str:

@@ -7,7 +7,7 @@ the step without it. Both were measured while the steps were recorded.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,10 @@ from remint.results.run import Run
 from remint.simulator.simulate import simulate
 from remint.trace import Trace
 from remint.trace.events import ELSEWHERE
+from remint.trace.last_step import last_step
+
+# What a plan does between the ops of a step, as `_core.simulate_step` takes it.
+Actions = tuple[list[tuple[bool, int]], list[int]]
 
 # The first steps of a budget are greedy. A guard ends them at 100 times their own time: stay well away from it.
 MAX_GREEDY_SLOWDOWN = 30.0
@@ -49,6 +53,15 @@ class MeasuredSteps:
         run = simulate(self.trace, budget=2 * self.trace.peak_bytes + (1 << 20), policy="coop", memory="arena")
         return run.peak_bytes + self.beside_bytes
 
+    @cached_property
+    def last(self) -> Trace | None:
+        """The last step alone; None if its ops are not those of the step before."""
+        return last_step(self.trace, self.num_steps)
+
+    def inside(self, budget_bytes: int) -> int:
+        """Return what a budget has for the recorded steps."""
+        return int((budget_bytes - self.beside_bytes) * (1 - MARGIN))
+
     @property
     def scale(self) -> float:
         """Seconds of `plain_seconds` per second of the trace, on a busy machine: all ops take at most the step."""
@@ -75,7 +88,7 @@ class MeasuredSteps:
 
 def choice(steps: MeasuredSteps, budget_bytes: int) -> Choice:
     """Return what the budget costs, greedy and once the step is learned; None stands for what does not fit."""
-    inside = int((budget_bytes - steps.beside_bytes) * (1 - MARGIN))
+    inside = steps.inside(budget_bytes)
     if inside <= 0:
         return Choice(budget_bytes=budget_bytes, greedy=None, learned=None)
     greedy = _greedy(steps, inside)
@@ -103,9 +116,27 @@ def _guided_seconds(steps: MeasuredSteps, budget: int) -> tuple[float, float] | 
             return None
         if found["followed"] is not None and not found["followed"]["departed"]:
             seconds = found["rematerialized_ns"] * 1e-9
-            # Each was evicted before, which takes about as long as to note an op. A replay takes twice that.
-            return seconds, seconds + 3 * found["num_rematerializations"] * steps.bookkeeping_seconds
+            return seconds, _learned_seconds(steps, found)
     return None
+
+
+def _learned_seconds(steps: MeasuredSteps, simulated: _core.SimulatedStep) -> float:
+    """Return what a step that is known costs beyond its ops."""
+    # Each was evicted before, which takes about as long as to note an op. A replay takes twice that.
+    around = 3 * simulated["num_rematerializations"] * steps.bookkeeping_seconds
+    return simulated["rematerialized_ns"] * 1e-9 + around
+
+
+def planned_choice(steps: MeasuredSteps, found: Choice, actions: Actions) -> Choice:
+    """Return the choice as it is with a plan of the last step; unchanged if that is no faster, or finds no places."""
+    inside = steps.inside(found.budget_bytes)
+    assert steps.last is not None
+    planned = _core.simulate_step(steps.last, budget=inside, actions=actions, arena_bytes=inside)
+    if planned is None or planned["followed"] is None or planned["followed"]["departed"]:
+        return found
+    seconds = _learned_seconds(steps, planned)
+    then = _slowdown(steps, steps.num_steps * seconds)
+    return found if found.learned is not None and found.learned <= then else replace(found, learned=then)
 
 
 def least_choice(steps: MeasuredSteps, peak_bytes: int) -> Choice | None:
