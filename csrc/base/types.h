@@ -19,6 +19,7 @@ using OpId = std::uint32_t;
 using BlockId = std::uint32_t;
 
 inline constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+inline constexpr Bytes kNoAddress = -1;
 
 // What happens to bytes when the program drops its last reference to them.
 enum class Deallocation : std::uint8_t {

@@ -52,6 +52,14 @@ void Allocation::free_blocks() {
   blocks.clear();
 }
 
+void Allocation::refuse(Bytes nbytes) {
+  Memory& memory = *state_.memory;
+  memory.refused(nbytes);
+  Bytes running = 0;
+  for (const auto& [block, taken] : state_.running.innermost().blocks) running += memory.footprint(taken);
+  throw OutOfMemory(nbytes, running, memory.used(), memory.budget());
+}
+
 BlockId Allocation::allocate_guided(Bytes nbytes) {
   const Stopwatch stopwatch(state_.statistics.searching);
   Guide& guide = state_.guide;
@@ -67,6 +75,7 @@ BlockId Allocation::allocate_guided(Bytes nbytes) {
       }
       lifetimes_.evict(victim);
     }
+    if (guide.active() && guide.refuses()) refuse(nbytes);
     if (guide.active()) {
       const BlockId block = state_.arena->allocate_at(guide.address(), nbytes);
       if (block != kNone) return block;
@@ -126,11 +135,7 @@ void Allocation::evict_for(Bytes nbytes) {
   statistics.unusable_bytes += static_cast<double>(memory.budget() - memory.used());
   choice_.clear();
   state_.policy->choose(nbytes, state_.clock, choice_);
-  if (!choice_.found) {
-    Bytes running = 0;
-    for (const auto& [block, taken] : state_.running.innermost().blocks) running += memory.footprint(taken);
-    throw OutOfMemory(nbytes, running, memory.used(), memory.budget());
-  }
+  if (!choice_.found) refuse(nbytes);
   for (std::size_t i = 0; i < choice_.victims.size(); ++i) {
     const StorageId victim = choice_.victims[i];
     // Evicting one can free another for good.

@@ -60,6 +60,7 @@ class Allocation {
   // As the guide says; kNone, and the guide has ended, if that cannot be done.
   BlockId allocate_guided(Bytes nbytes);
   void evict_for(Bytes nbytes);
+  [[noreturn]] void refuse(Bytes nbytes);
   bool evict_until_free(Bytes nbytes);
   void move_if_cheap(Bytes nbytes);
   enum class Movable { kUnlocked, kOutsideKernels };

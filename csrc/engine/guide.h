@@ -15,7 +15,7 @@ namespace remint {
 
 struct GuidedRequest {
   Bytes nbytes;
-  Bytes address;
+  Bytes address;               // kNoAddress: it is refused, as it was in the simulation
   std::uint32_t first_victim;  // those up to the first one of the next request
 };
 
@@ -75,6 +75,7 @@ class Guide {
   // Of the request at hand: the tags of the values to evict, and where it is placed.
   const std::vector<std::uint64_t>& victims() const { return victims_; }
   Bytes address() const { return address_; }
+  bool refuses() const { return address_ == kNoAddress; }
 
   // The tags of the values to make resident before the op of that number. The next call overwrites it.
   const std::vector<std::uint64_t>& makes(std::size_t op) {

@@ -25,13 +25,22 @@ struct TierOptions {
   Bytes alignment = 4096;   // copies take multiples of it
 };
 
+// Which evicted ancestors of a value cost nothing in the scores of `clairvoyant`: those that are made again
+// for something else, too.
+enum class SharedAncestors : std::uint8_t {
+  kNone,
+  kLater,  // if that is needed no earlier than the value
+  kAll,
+};
+
 // What a caller can choose. What is not set depends on the memory and the policy: see `EngineSettings`.
 struct EngineOptions {
   std::string policy = "dtr-eq";
   double ignore_small = 0.0;  // the policy passes over candidates smaller than this fraction of the mean size
   bool sample = false;        // the policy scores sqrt(n) candidates drawn at random instead of all n
   double time_exponent = 1.0;  // of the time until a value is needed, in the scores of `clairvoyant`
-  std::uint64_t seed = 0;      // for `sample` and the policy `random`
+  SharedAncestors shared_ancestors = SharedAncestors::kNone;
+  std::uint64_t seed = 0;  // for `sample` and the policy `random`
   WindowLooks windows = WindowLooks::kFew;
   Deallocation deallocation = Deallocation::kEager;
   std::optional<bool> partition;                  // unset: what the policy's row in the table says

@@ -131,6 +131,11 @@ void Replay::execute(const Frame& frame, std::size_t base) {
       last_refused_ = error.requested;
       allocation_.free_blocks();
       if (state_.settings.reference) throw;
+      if (state_.guide.active()) {
+        // The simulation that the guide comes from moved nothing.
+        if (relax_waiting_frames(base)) continue;
+        allocation_.stop_following();
+      }
       if (!allocation_.free_up(error.at_once) && !relax_waiting_frames(base)) throw;
     } catch (...) {
       allocation_.free_blocks();

@@ -18,15 +18,24 @@ class Evictions final : public Observer {
     BlockId block;
     std::uint32_t request;
   };
-  explicit Evictions(const Unplaced& memory) : memory_(memory) {}
+  Evictions(const Unplaced& memory, const TraceColumns& trace)
+      : memory_(memory), trace_(trace), makers_(trace.num_tensors) {
+    for (std::size_t event = 0; event < trace.num_events; ++event) {
+      for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t)
+        makers_[t] = event;
+    }
+  }
   unsigned interests() const override { return kDecisions | kCandidates | kRequests; }
   void became_candidate(std::uint64_t tag, BlockId block) override {
     since_[tag] = {tag, block, static_cast<std::uint32_t>(memory_.lifetimes().size())};
   }
   // A read outside of all ops finds it there.
-  void materialized(ValueId, std::uint64_t tag) override {
-    auto found = since_.find(tag);
-    if (found != since_.end()) found->second.request = static_cast<std::uint32_t>(memory_.lifetimes().size());
+  void materialized(ValueId, std::uint64_t tag) override { found_resident(tag); }
+  // Outputs of the op that are resident stay as they are, and what it makes of them again goes.
+  void rematerialized(std::uint64_t tag) override {
+    const std::size_t event = makers_[tag];
+    for (std::int64_t t = trace_.out_offsets[event]; t < trace_.out_offsets[event + 1]; ++t)
+      found_resident(static_cast<std::uint64_t>(t));
   }
   void evicted(std::uint64_t tag) override { evictions_.push_back(since_.at(tag)); }
 
@@ -38,7 +47,14 @@ class Evictions final : public Observer {
   }
 
  private:
+  void found_resident(std::uint64_t tag) {
+    auto found = since_.find(tag);
+    if (found != since_.end()) found->second.request = static_cast<std::uint32_t>(memory_.lifetimes().size());
+  }
+
   const Unplaced& memory_;
+  const TraceColumns& trace_;
+  std::vector<std::size_t> makers_;  // by tensor: the event
   std::unordered_map<std::uint64_t, Eviction> since_;
   std::vector<Eviction> evictions_;
 };
@@ -84,9 +100,22 @@ Bytes peak_of(const std::vector<Unplaced::Lifetime>& lifetimes, const Unplaced& 
   return peak;
 }
 
+// Which scores of `clairvoyant` do best differs from step to step.
+struct ScoreChoice {
+  double time_exponent = 1.0;
+  SharedAncestors shared = SharedAncestors::kNone;
+};
+constexpr ScoreChoice kScores[] = {
+    {1.0, SharedAncestors::kNone},  {0.5, SharedAncestors::kNone},   {2.0, SharedAncestors::kNone},
+    {0.25, SharedAncestors::kNone}, {0.25, SharedAncestors::kLater}, {0.5, SharedAncestors::kAll},
+    {0.25, SharedAncestors::kAll},
+};
+// Where less than one part in so many is lost, scores that take longer to compute are not tried.
+constexpr Nanoseconds kWorthSharing = 100;
+
 std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits,
-                                           double time_exponent, const PlannedActions* plan = nullptr) {
+                                           const ScoreChoice& choice, const PlannedActions* plan = nullptr) {
   std::vector<std::int64_t> nbytes = step.columns.nbytes;
   std::copy(sizes.begin(), sizes.end(), nbytes.begin());
   TraceColumns trace = step.view();
@@ -105,17 +134,19 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
   options.ghosts = true;
   options.foresees = plan == nullptr;
   options.engine.policy = "clairvoyant";
-  options.engine.time_exponent = time_exponent;
+  options.engine.time_exponent = choice.time_exponent;
+  options.engine.shared_ancestors = choice.shared;
   options.engine.deallocation = Deallocation::kLazy;
   options.engine.partition = false;
   options.engine.moving = false;
   options.engine.max_depth = limits.max_depth;
   options.engine.max_rematerialized =
-      static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(found.computed));
+      std::min(limits.most_rematerialized,
+               static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(found.computed)));
   Simulation simulation(options);
   Engine& engine = simulation.engine();
   const auto& memory = static_cast<const Unplaced&>(engine.memory());
-  Evictions evictions(memory);
+  Evictions evictions(memory, trace);
   try {
     for (std::size_t event = 0; event < step.num_constants(); ++event) {
       const std::size_t before = memory.lifetimes().size();
@@ -163,19 +194,22 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
 
 std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits) {
-  // How much the time until a value is needed should count differs from step to step.
-  constexpr double kExponents[] = {1.0, 0.5, 2.0, 0.25};
   StepLimits unobserved = limits;
   unobserved.observer = nullptr;
   std::optional<SimulatedStep> best;
-  double best_exponent = 0.0;
-  for (double exponent : kExponents) {
-    std::optional<SimulatedStep> found = simulate_once(step, sizes, held, unobserved, exponent);
+  ScoreChoice best_choice;
+  for (const ScoreChoice& choice : kScores) {
+    if (best && choice.shared != SharedAncestors::kNone &&
+        best->rematerialized * kWorthSharing < best->computed)
+      break;
+    std::optional<SimulatedStep> found = simulate_once(step, sizes, held, unobserved, choice);
     if (!found || (best && found->rematerialized >= best->rematerialized)) continue;
     best = std::move(found);
-    best_exponent = exponent;
+    best_choice = choice;
+    // One that loses more is not looked at to its end.
+    unobserved.most_rematerialized = best->rematerialized;
   }
-  if (best && limits.observer != nullptr) simulate_once(step, sizes, held, limits, best_exponent);
+  if (best && limits.observer != nullptr) simulate_once(step, sizes, held, limits, best_choice);
   return best;
 }
 
@@ -191,7 +225,7 @@ std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::
   for (const PlannedActions::Action& action : plan.actions) {
     if (action.number >= num_made) return std::nullopt;
   }
-  return simulate_once(step, sizes, held, limits, 1.0, &plan);
+  return simulate_once(step, sizes, held, limits, {}, &plan);
 }
 
 bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::vector<Bytes>& sizes,
@@ -271,7 +305,7 @@ std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surround
   std::vector<PlacedBlock> placed;
   std::vector<std::size_t> index(blocks.size(), 0);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (i < step.num_constants && absent[i]) continue;
+    if ((i < step.num_constants && absent[i]) || step.lifetimes[i].refused) continue;
     index[i] = placed.size();
     placed.push_back(blocks[i]);
   }
@@ -286,8 +320,9 @@ std::optional<GuidedStep> place_blocks(const SimulatedStep& step, const Surround
   if (!place(placed, budget, moves_for(placed.size()), 0).fits) return std::nullopt;
   GuidedStep guide;
   for (std::size_t request = step.num_constants; request < blocks.size(); ++request) {
-    guide.requests.push_back(
-        {step.lifetimes[request].nbytes, placed[index[request]].address, step.first_victims[request]});
+    const Unplaced::Lifetime& lifetime = step.lifetimes[request];
+    const Bytes address = lifetime.refused ? kNoAddress : placed[index[request]].address;
+    guide.requests.push_back({lifetime.nbytes, address, step.first_victims[request]});
   }
   guide.victims = step.victims;
   guide.makes = step.makes;

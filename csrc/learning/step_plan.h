@@ -2,6 +2,7 @@
 // with the policy that knows the future; then every block gets an address.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -52,6 +53,7 @@ struct StepLimits {
   Bytes alignment = kCpuAlignment;
   std::optional<std::uint32_t> max_depth;
   double max_slowdown = 10.0;
+  Nanoseconds most_rematerialized = std::numeric_limits<Nanoseconds>::max();
   Observer* observer = nullptr;  // of a simulation that is looked into; not owned
 };
 

@@ -24,6 +24,8 @@ class Memory {
   virtual void own(BlockId block, StorageId storage) = 0;
   // Gives `nbytes`, allocated as `block`, back.
   virtual void free(BlockId block, Bytes nbytes) = 0;
+  // A request of `nbytes` does not fit, and nothing more can be evicted for it.
+  virtual void refused(Bytes) {}
   // What a request of `nbytes` takes, alignment included.
   virtual Bytes footprint(Bytes nbytes) const { return nbytes; }
   // Where `block` is; ideal memory has no addresses.

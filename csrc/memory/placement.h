@@ -12,8 +12,6 @@
 
 namespace remint {
 
-inline constexpr Bytes kNoAddress = -1;
-
 // One block of a step. Requests are numbered 0, 1, 2, ...
 struct PlacedBlock {
   Bytes nbytes = 0;            // its footprint, a multiple of the alignment

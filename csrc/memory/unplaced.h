@@ -14,6 +14,7 @@ class Unplaced final : public Memory {
   struct Lifetime {
     Bytes nbytes;        // as asked for
     std::uint32_t dies;  // it is free before the request with this number; kNone: it is not freed
+    bool refused = false;
   };
 
   Unplaced(Bytes budget, Bytes alignment) : Memory(budget), alignment_(alignment) {}
@@ -30,12 +31,16 @@ class Unplaced final : public Memory {
     gave(footprint(nbytes));
     lifetimes_[block].dies = static_cast<std::uint32_t>(lifetimes_.size());
   }
+  // It lives for no time.
+  void refused(Bytes nbytes) override {
+    lifetimes_.push_back({nbytes, static_cast<std::uint32_t>(lifetimes_.size()), true});
+  }
   Bytes footprint(Bytes nbytes) const override {
     return std::max<Bytes>((nbytes + alignment_ - 1) / alignment_ * alignment_, alignment_);
   }
   Bytes address(BlockId block) const override { return block; }
 
-  // Of every request that was served, in order; the number of a request is that of its block.
+  // Of every request that was served or refused, in order; the number of a request is that of its block.
   const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
 
  private:

@@ -33,6 +33,7 @@ class Foresight {
 
   // The program is at this event. Positions never go back.
   void move_to(Position position) { now_ = position; }
+  Position now() const { return now_; }
 
   // The next event that uses the value, the one at hand included.
   Position next_use(std::uint64_t tag) const {

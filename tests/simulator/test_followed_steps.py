@@ -1,0 +1,102 @@
+"""A learned step is followed exactly as it was simulated, also where replays are deep."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remint import _core
+from remint.graph.step_model import step_model
+from remint.trace import Trace, TraceBuilder
+from tests.support.trace_strategies import steps
+
+ALIGNMENT = 64
+MICROSECOND = 1e-6
+
+
+def scan(layers: int = 2, length: int = 24, state: int = 64) -> Trace:
+    """A training step: states that follow one another, and two gradients that add up over the loop.
+
+    The large tensors have the bytes of all states of a layer. Each takes two ops to make.
+    """
+    builder = TraceBuilder()
+    large = length * state
+    (x,) = builder.call("input", [], [state], MICROSECOND)
+    saved = []
+    for _ in range(layers):
+        (before_decay,) = builder.call("mul", [x], [large], 200 * MICROSECOND)
+        (decay,) = builder.call("exp", [before_decay], [large], 200 * MICROSECOND)
+        builder.release(before_decay)
+        (before_drive,) = builder.call("mul", [x], [large], 50 * MICROSECOND)
+        (drive,) = builder.call("mul", [before_drive, x], [large], 50 * MICROSECOND)
+        (now,) = builder.call("zeros", [], [state], MICROSECOND)
+        states = [now]
+        for _ in range(length):
+            (product,) = builder.call("mul", [decay, now], [state], MICROSECOND)
+            (now,) = builder.call("add", [product, drive], [state], MICROSECOND)
+            builder.release(product)
+            states.append(now)
+        builder.release(drive)
+        saved.append((x, decay, before_drive, states))
+        (x,) = builder.call("out", [now], [state], MICROSECOND)
+    (grad,) = builder.call("loss", [x], [state], MICROSECOND)
+    builder.release(x)
+    for x, decay, before_drive, states in reversed(saved):
+        sums: list[int] = []
+        for after, before in itertools.pairwise(reversed(states)):
+            parts = [
+                builder.call("select_backward", [grad], [large], 5 * MICROSECOND)[0],
+                builder.call("select_backward", [grad, before], [large], 5 * MICROSECOND)[0],
+            ]
+            builder.release(after)
+            if sums:
+                added = [
+                    builder.mutate("add_", [s, p], [0], 5 * MICROSECOND)[0] for s, p in zip(sums, parts, strict=True)
+                ]
+                for tensor in (*sums, *parts):
+                    builder.release(tensor)
+                sums = added
+            else:
+                sums = parts
+            (new,) = builder.call("mul", [grad, decay], [state], MICROSECOND)
+            builder.release(grad)
+            grad = new
+        builder.release(states[0])
+        (new,) = builder.call("backward", [*sums, before_drive, decay, x, grad], [state], 200 * MICROSECOND)
+        for tensor in (*sums, before_drive, decay, x, grad):
+            builder.release(tensor)
+        grad = new
+    return builder.build([grad])
+
+
+def runs(decisions: str) -> list[str]:
+    """Return what ran, for the first time and again, in order."""
+    return [each for each in decisions.split(";") if each[:1] in ("C", "R")]
+
+
+@pytest.mark.parametrize("percent", range(40, 100, 4))
+def test_what_is_simulated_is_what_is_followed(percent: int):
+    """Also where replays are deep, make one output of an op again, or are refused memory on the way."""
+    trace = scan()
+    assert follow(trace, trace.peak_bytes * percent // 100)
+
+
+@settings(deadline=None)
+@given(steps(), st.floats(0.3, 1.0))
+def test_random_steps_are_followed(trace: Trace, share: float):
+    model = step_model(trace, alignment=ALIGNMENT)
+    follow(trace, int(share * model.graph.peak_bytes))
+
+
+def follow(trace: Trace, budget: int) -> bool:
+    """Check that an arena of ample size sees what was simulated; return whether the step fits in the budget."""
+    simulated = _core.simulate_step(trace, budget=budget, alignment=ALIGNMENT, arena_bytes=4 * budget + 65536)
+    if simulated is None:
+        return False
+    followed = simulated["followed"]
+    assert followed is not None
+    assert not followed["departed"]
+    assert runs(followed["decisions"]) == runs(simulated["decisions"])
+    assert followed["rematerialized_ns"] == simulated["rematerialized_ns"]
+    return True
