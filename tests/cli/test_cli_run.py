@@ -92,10 +92,16 @@ def test_too_small_a_budget_is_explained_once(script: Path) -> None:
     assert "remint: Did not fit into 200.0 KiB." in done.stderr
 
 
+def listen_to_ctrl_c() -> None:
+    """Undo what a shell does to jobs in the background: they ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("number", "code", "said"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "int")])
 def test_a_run_that_is_stopped_prints_its_summary(script: Path, number: int, code: int, said: str) -> None:
     command = [sys.executable, "-m", "remint", "run", "--budget", "1GiB", str(script), "--then", "wait"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, preexec_fn=listen_to_ctrl_c) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line == "waiting\n":

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -192,8 +193,16 @@ def test_control_c_while_a_solver_runs_returns_the_best_plan_so_far():
     assert made.seconds < 10
 
 
+@pytest.fixture
+def ctrl_c_raises() -> Iterator[None]:
+    """Listen to it also where the shell has told jobs in the background to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("name", ["search", "auto"])
-def test_control_c_returns_the_best_plan_so_far(name):
+def test_control_c_returns_the_best_plan_so_far(name, ctrl_c_raises):
     graph = unit_chain(200)
     seen = []
 
