@@ -38,7 +38,7 @@ examples:
   remint run --budget 2GiB train.py --epochs 3
   remint run --budget 2GiB --report run.html -v train.py
   remint run --budget 80% train.py                    of what a step takes
-  remint run --budget 1GiB --offload 8GiB train.py    with optimizer state and activations in a file
+  remint run --budget 1GiB --offload 8GiB train.py    and a file of 8 GiB
   remint run --budget 500MiB --overflow spill --json run.json -m package.train
   remint run --nproc 2 --budget 2GiB train.py         on two ranks
 """
