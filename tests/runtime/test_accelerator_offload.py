@@ -105,6 +105,32 @@ def test_what_a_late_stream_reads_is_reused_after_that():
     torch.accelerator.synchronize()
 
 
+def test_what_a_late_stream_reads_stays_until_another_tensor_is_fetched():
+    """The arena holds three tensors. x comes back into the memory of one that the side stream has yet to read."""
+    device = load()
+    warm_up(device)
+    main, side = streams(device)
+    a = numbers(device)
+    offload = Offload(bytes="1GiB", bandwidth="1TB", latency=0)
+    with remint.budget(f"{KIB * 3}KiB", device=device, learn=False, offload=offload) as run:
+        x = a * 2
+        assert remint.evict(x)
+        read = a + 1.0
+        filling = a * 7
+        side.wait_stream(main)
+        with side:
+            late()
+            y = read * 3
+        del read
+        remint.materialize(x)
+        assert (run.num_offloads, run.num_fetches) == (1, 1)
+        main.wait_stream(side)
+    assert_right(y, (BASE + 1) * 3)
+    assert_right(x, BASE * 2)
+    assert_right(filling, BASE * 7)
+    torch.accelerator.synchronize()
+
+
 def test_an_accelerator_has_no_file(tmp_path):
     device = load()
     for offload in ("disk", tmp_path):
