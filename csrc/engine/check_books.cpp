@@ -37,7 +37,8 @@ void check_books(const EngineState& state) {
     if (has_copy && state.tier == nullptr) fail("a copy is in no tier");
     if (has_copy) copies += state.tier->footprint(s.nbytes);
     if (s.residency == Residency::kResidentWithCopy) clean_copies += state.tier->footprint(s.nbytes);
-    if ((s.clean_index != kNone) != (s.residency == Residency::kResidentWithCopy))
+    const bool is_clean = state.tier != nullptr && state.tier->is_clean(id);
+    if (is_clean != (s.residency == Residency::kResidentWithCopy))
       fail("the clean copies are not those of resident storages");
     if (s.locks != 0) fail("a lock was left behind");
     std::uint32_t read_locks = 0;

@@ -26,11 +26,10 @@ struct StorageState {
   std::uint64_t order = 0;  // of becoming a candidate; later is larger
   BlockId block = kNone;
   std::uint32_t candidate_index = kNone;
-  std::uint32_t clean_index = kNone;  // among the resident storages with a copy in the tier
-  std::uint32_t locks = 0;            // by ops that run or wait
-  std::uint32_t read_locks = 0;       // by readers outside of all ops
-  std::uint32_t references = 0;       // tensors of the program that are on it
-  std::uint32_t readers = 0;          // ops that read one of its values
+  std::uint32_t locks = 0;       // by ops that run or wait
+  std::uint32_t read_locks = 0;  // by readers outside of all ops
+  std::uint32_t references = 0;  // tensors of the program that are on it
+  std::uint32_t readers = 0;     // ops that read one of its values
   Residency residency = Residency::kFree;
   // What may happen to it.
   bool pinned = false;  // it is never evicted

@@ -59,7 +59,8 @@ struct EngineState {
   // Whether the bytes may leave while nothing locks them: they can be recomputed, or go to the tier if there
   // is room then.
   bool may_leave(const Storage& s) const {
-    if (!s.has_bytes()) return false;
+    // On the arena, what an op made of a constant elsewhere has no block: nothing would become free.
+    if (!s.has_bytes() || (arena != nullptr && s.block == kNone)) return false;
     return !s.pinned || (tier != nullptr && s.block != kNone && !s.fixed && s.nbytes > 0);
   }
   // Whether the bytes are pinned, and cannot leave for the tier either.

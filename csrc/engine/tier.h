@@ -19,7 +19,7 @@ namespace remint {
 
 class Tier {
  public:
-  Tier(const TierOptions& options, Records& records)
+  Tier(const TierOptions& options, const Records& records)
       : options_(options), records_(records), capacity_(options.bytes) {}
 
   // What `nbytes` take there.
@@ -57,7 +57,7 @@ class Tier {
   void came_back(StorageId id) { list(id); }
   // The copy is given up.
   void drop(StorageId id) {
-    if (records_.storage(id).clean_index != kNone) unlist(id);
+    if (is_clean(id)) unlist(id);
     used_ -= footprint(records_.storage(id).nbytes);
   }
 
@@ -66,6 +66,8 @@ class Tier {
   // What transfers were found to take.
   void set_bandwidth(double bytes_per_second) { bandwidth_ = bytes_per_second; }
 
+  // Whether it is counted as a resident storage with a copy.
+  bool is_clean(StorageId id) const { return id < places_.size() && places_[id] != kNone; }
   // A resident storage with a copy; kNone: there is none.
   StorageId any_clean() const { return clean_.empty() ? kNone : clean_.front(); }
 
@@ -77,29 +79,32 @@ class Tier {
 
  private:
   void list(StorageId id) {
-    Storage& s = records_.storage(id);
-    s.clean_index = static_cast<std::uint32_t>(clean_.size());
+    if (id >= places_.size()) places_.resize(records_.num_storage_slots(), kNone);
+    places_[id] = static_cast<std::uint32_t>(clean_.size());
     clean_.push_back(id);
-    clean_bytes_ += footprint(s.nbytes);
+    clean_bytes_ += footprint(records_.storage(id).nbytes);
   }
   void unlist(StorageId id) {
-    Storage& s = records_.storage(id);
-    assert(s.clean_index != kNone);
-    clean_[s.clean_index] = clean_.back();
-    records_.storage(clean_.back()).clean_index = s.clean_index;
+    assert(is_clean(id));
+    const std::uint32_t place = places_[id];
+    clean_[place] = clean_.back();
+    places_[clean_.back()] = place;
     clean_.pop_back();
-    s.clean_index = kNone;
-    clean_bytes_ -= footprint(s.nbytes);
+    places_[id] = kNone;
+    clean_bytes_ -= footprint(records_.storage(id).nbytes);
   }
 
   const TierOptions options_;
-  Records& records_;
+  const Records& records_;
   double bandwidth_ = 0.0;  // measured; 0: as given
   Bytes capacity_;
   Bytes used_ = 0;  // by copies
   Bytes peak_ = 0;
   Bytes clean_bytes_ = 0;         // of them, by copies of resident bytes
   std::vector<StorageId> clean_;  // resident storages with a copy
+  // By storage: where it is in `clean_`, or kNone. Not in the storage itself, of which there are many without
+  // a tier.
+  std::vector<std::uint32_t> places_;
 };
 
 }  // namespace remint

@@ -62,7 +62,7 @@ bool Transitions::take_over(ValueId from, ValueId to, bool keep_pinned) {
   const bool pins = pinned && keep_pinned;
   if (pins) {
     mark_pinned(heir);
-  } else if (!h.locked()) {
+  } else if (!h.locked() && state_.may_leave(h)) {
     join_candidates(heir);
   }
   state_.device.materialized(heir);

@@ -93,6 +93,7 @@ class Policy {
 
   // Whether the bytes of a candidate can leave now: what no recipe makes needs room in the tier.
   bool can_leave(StorageId id) const {
+    if (tier_ == nullptr) return true;
     const Storage& s = records_.storage(id);
     return !s.pinned || tier_->takes(s);
   }
@@ -106,8 +107,9 @@ class Policy {
  protected:
   // What it takes to have the bytes back once they left, in the cheaper way.
   Nanoseconds cost_of_return(StorageId id) {
+    if (tier_ == nullptr) return neighbourhood_->cost(id);
     const Storage& s = records_.storage(id);
-    if (tier_ != nullptr && offloads(id)) return tier_->cost(s);
+    if (offloads(id)) return tier_->cost(s);
     return local_ ? s.cost : neighbourhood_->cost(id);
   }
 

@@ -109,6 +109,24 @@ def test_steps_keep_the_books(trace, policy, budget, tier, bandwidth):
     assert run.offload_peak_bytes <= tier
 
 
+@pytest.mark.parametrize("offload", [None, Offload(bytes=PLENTY, bandwidth=1e15)], ids=["no tier", "tier"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_an_op_made_of_a_constant_elsewhere_is_no_candidate(policy, offload):
+    """It has a recipe, but no block: to evict it frees nothing, and there are no bytes to offload."""
+    builder = TraceBuilder()
+    builder.mutate("fill", [builder.constant(640, where="elsewhere")], [0], 1e-9, overwritten=[0])
+    made = [builder.call("call", [], [64], 1e-3)[0] for _ in range(4)]
+    for tensor in made[:-1]:
+        builder.release(tensor)
+    run = remint.simulate(
+        builder.build(), budget=128, memory="arena", policy=policy, offload=offload, check=True, events=True
+    )
+    assert run.status == "ok"
+    assert run.num_evictions + run.num_offloads >= 2
+    left = {event[1:] for event in run.events if event[0] in "EO"}
+    assert left <= {"2", "3", "4", "5"}
+
+
 def largest_op(trace: Trace) -> int:
     """Return the bytes that the op with the most of them needs at once, by the events alone."""
     checker = EventChecker(trace, ghosts=True)
