@@ -69,13 +69,16 @@ def test_what_a_late_stream_writes_is_offloaded_after_that():
     warm_up(device)
     main, side = streams(device)
     a = numbers(device)
-    with remint.budget(f"{KIB * 8}KiB", device=device, learn=False, offload=FAST):
+    offload = Offload(bytes="1GiB", bandwidth="1TB", latency=0)
+    with remint.budget(f"{KIB * 8}KiB", device=device, learn=False, offload=offload) as run:
         with side:
             late()
             x = a * 2
             pinned = x.detach().requires_grad_(True)
-        main.wait_stream(side)
+        # The program has not waited yet: it does not use the bytes here.
         assert remint.evict(pinned)
+        assert run.num_offloads == 1
+        main.wait_stream(side)
         y = pinned.detach() + 1.0
     assert_right(y, BASE * 2 + 1)
     torch.accelerator.synchronize()
