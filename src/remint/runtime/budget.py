@@ -82,9 +82,9 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             from ordinary memory, warn once, and count it in `run.spilled_bytes`.
         offload: a second tier of memory, where tensors go that are slower to recompute than to fetch, or cannot be
             recomputed: gradients, optimizer state, weights that are made inside. `"16GiB"`: so many bytes, in a
-            temporary file for the CPU, in memory of the host for an accelerator. For the CPU also `"disk"`: as much as
-            the disk has free; or a folder for the file; or a `remint.Offload` with all of it. With it, steps are not
-            learned.
+            temporary file for the CPU, in memory of the host for an accelerator. For the CPU also `"disk"`: nine tenths
+            of the disk's free space; or a folder for the file; or a `remint.Offload` with all of it. With it, steps
+            are not learned.
         max_slowdown: a step that becomes slower than this many times its own time raises a `remint.BudgetError`; None
             for no limit.
         partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.
