@@ -13,6 +13,7 @@
 #include "planner/backward_search.h"
 #include "planner/least_memory.h"
 #include "planner/minimum_cut.h"
+#include "planner/segment_search.h"
 
 namespace py = pybind11;
 
@@ -113,6 +114,15 @@ void remint::bind_search(py::module_& module) {
       },
       py::arg("problem"), py::arg("budget"), py::arg("stage"), py::arg("seconds"));
 
+  module.def(
+      "cuts_at_prices",
+      [](const remint::SearchProblem& problem, double budget, int stage, const std::vector<double>& prices,
+         double seconds) {
+        if (stage < 0 || stage >= problem.ops()) throw std::invalid_argument("there is no such op");
+        return remint::cuts_at_prices(problem, budget, stage, prices, until(seconds));
+      },
+      py::arg("problem"), py::arg("budget"), py::arg("stage"), py::arg("prices"), py::arg("seconds"));
+
   py::class_<remint::LeastMemory>(module, "LeastMemory")
       .def(py::init<remint::SearchProblem>(), py::arg("problem"))
       .def("bound", &remint::LeastMemory::bound, py::arg("effort"), py::arg("ops"))
@@ -137,4 +147,14 @@ void remint::bind_search(py::module_& module) {
       .def_property_readonly("looked_into", &remint::BackwardSearch::looked_into)
       .def_property_readonly("states", &remint::BackwardSearch::states)
       .def_property_readonly("sequence", &remint::BackwardSearch::sequence);
+
+  py::class_<remint::SegmentSearch>(module, "SegmentSearch")
+      .def(py::init<const remint::SearchProblem&, double>(), py::arg("problem"), py::arg("budget"))
+      .def(
+          "improve",
+          [](remint::SegmentSearch& search, const std::vector<int>& sequence, int begin, int end,
+             int64_t states,
+             double seconds) { return search.improve(sequence, begin, end, states, until(seconds)); },
+          py::arg("sequence"), py::arg("begin"), py::arg("end"), py::arg("states"), py::arg("seconds"))
+      .def_property_readonly("looked_into", &remint::SegmentSearch::looked_into);
 }

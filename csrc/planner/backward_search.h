@@ -24,6 +24,7 @@
 #include <memory>
 #include <vector>
 
+#include "planner/backward_states.h"
 #include "planner/watched_problem.h"
 #include "planner/window_bound.h"
 
@@ -50,22 +51,12 @@ class BackwardSearch {
   double bound() const { return bound_; }
   std::int64_t looked_into() const { return looked_into_; }
   std::int64_t states() const { return static_cast<std::int64_t>(states_.size()); }
-  std::vector<int> sequence() const;  // of the cheapest schedule
+  std::vector<int> sequence() const { return states_.ops_from(goal_); }  // of the cheapest schedule
 
  private:
   static constexpr std::size_t kMostStates = 3'000'000;  // about 100 bytes each
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  struct State {
-    ValueSet wanted;
-    double cost;  // of the rematerializations from here to the end
-    double left;  // at least this is still to come
-    int parent;
-    std::int16_t frontier;  // the op whose first run is next
-    std::int16_t op;        // that runs between this state and its parent
-    bool measured;          // `left` is the bound of this state, not only what follows from its parent's
-    bool closed;            // what can have happened before it has been entered
-  };
   struct Entry {
     double total;
     double cost;
@@ -79,17 +70,10 @@ class BackwardSearch {
   };
 
   const WindowBound* bound_of(const BackwardSearch* easier) const;
-  bool fits(const ValueSet& wanted, int op) const;
-  void enter(const State& state, double limit);
+  void enter(const BackwardState& state, double limit);
   void look_into(int at, double limit);
-  bool dominated(const State& state) const;
-  bool can_wait(const State& state) const;
-  template <class Visit>
-  void each_before(const ValueSet& wanted, int frontier, Visit&& visit) const;
   void back_up();
-  int find(const ValueSet& wanted, int frontier) const;
   double learned(const ValueSet& wanted, int frontier) const;
-  void grow_table();
   void queue(int at);
 
   WatchedProblem problem_;
@@ -97,8 +81,8 @@ class BackwardSearch {
   std::shared_ptr<BackwardSearch> easier_;
   ValueSet easier_values_;  // those that it watches
   double hurry_;
-  std::vector<State> states_;
-  std::vector<int> table_;  // open addressing: 1 + the number of a state, or 0
+  BackwardMoves moves_;
+  BackwardStates states_;
   std::vector<Entry> heap_;
   double bound_ = 0;
   double cut_off_ = kInfinity;  // the least total of what was left out because of the limit

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace remint {
 namespace {
@@ -86,52 +87,104 @@ class Flow {
   std::vector<Edge> edges_;
   std::vector<int> first_, level_, at_, queue_, path_;
 };
-}  // namespace
 
-Cut cut_bound(const SearchProblem& problem, double budget, int stage, const std::function<bool()>& go_on) {
+// The network of one op, to be cut at one price after the other.
+class Network {
+ public:
+  Network(const SearchProblem& problem, double budget, int stage);
+
+  bool fits() const { return room_ >= 0; }
+  double room() const { return room_; }
+  double wanted_bytes() const { return bytes_; }  // of values that are read later
+  double total() const { return total_; }         // cost of all ops before
+
+  // The least cost and price of what is kept, less the price of the room; nothing if `go_on` ended it.
+  std::optional<double> cut(double price, const std::function<bool()>& go_on);
+  // Of the last cut: bytes that are kept, and what is read later and let go.
+  double kept(std::vector<int>* let_go) const;
+
+ private:
+  const SearchProblem& problem_;
+  const int stage_, source_, sink_;
+  Flow flow_;
+  std::vector<int> producer_;
+  std::vector<char> wanted_;
+  std::vector<std::pair<int, std::int64_t>> fixed_;
+  std::vector<std::pair<int, int>> priced_;  // edge, value
+  double room_, bytes_ = 0, total_ = 0, whole_ = 1;
+};
+
+// Nodes: the ops before `stage`, then the values, then source and sink.
+Network::Network(const SearchProblem& problem, double budget, int stage)
+    : problem_(problem),
+      stage_(stage),
+      source_(stage + problem.values()),
+      sink_(source_ + 1),
+      flow_(sink_ + 1),
+      producer_(problem.values()),
+      wanted_(problem.values(), 0),
+      room_(budget - problem.constant_bytes) {
   const int n = problem.ops(), values = problem.values();
-  std::vector<int> producer(values);
-  std::vector<char> wanted(values, 0), held(values, 0);
+  std::vector<char> held(values, 0);
   for (int i = 0; i < n; ++i)
-    for (int v : problem.outputs[i]) producer[v] = i;
+    for (int v : problem.outputs[i]) producer_[v] = i;
   for (int i = stage + 1; i < n; ++i)
-    for (int v : problem.inputs[i]) wanted[v] = 1;
-  for (int v : problem.results) wanted[v] = 1;
-  double room = budget - problem.constant_bytes;
+    for (int v : problem.inputs[i]) wanted_[v] = 1;
+  for (int v : problem.results) wanted_[v] = 1;
   auto hold = [&](int v) {
     held[v] = 1;
-    room -= problem.bytes[v];
+    room_ -= problem.bytes[v];
   };
   for (int v : problem.inputs[stage]) hold(v);
   for (int v : problem.outputs[stage]) hold(v);
-  Cut best;
-  if (room < 0) best.bound = std::numeric_limits<double>::infinity();
-  if (room < 0) return best;
-
-  double total = 0, bytes = 0;
-  for (int i = 0; i < stage; ++i) total += problem.cost[i];
-  if (total <= 0) return best;
-  const double whole = kWhole / total;
-
-  // Nodes: the ops before `stage`, then the values, then source and sink.
-  const int source = stage + values, sink = source + 1;
-  Flow flow(sink + 1);
-  std::vector<std::pair<int, std::int64_t>> fixed;
-  std::vector<std::pair<int, int>> priced;  // edge, value
+  for (int i = 0; i < stage; ++i) total_ += problem.cost[i];
+  if (total_ > 0) whole_ = kWhole / total_;
   for (int i = 0; i < stage; ++i) {
-    const double cost = problem.cost[i] * whole;
-    fixed.push_back({flow.add(i, sink), problem.again[i] ? static_cast<std::int64_t>(cost) : kUnlimited});
-    for (int v : problem.inputs[i]) fixed.push_back({flow.add(i, stage + v), kUnlimited});
+    const double cost = problem.cost[i] * whole_;
+    fixed_.push_back({flow_.add(i, sink_), problem.again[i] ? static_cast<std::int64_t>(cost) : kUnlimited});
+    for (int v : problem.inputs[i]) fixed_.push_back({flow_.add(i, stage + v), kUnlimited});
   }
   for (int v = 0; v < values; ++v) {
-    if (producer[v] >= stage || held[v] || problem.bytes[v] == 0) continue;
-    priced.push_back({flow.add(stage + v, producer[v]), v});
-    if (wanted[v]) {
-      fixed.push_back({flow.add(source, stage + v), kUnlimited});
-      bytes += problem.bytes[v];
+    if (producer_[v] >= stage || held[v] || problem.bytes[v] == 0) continue;
+    priced_.push_back({flow_.add(stage + v, producer_[v]), v});
+    if (wanted_[v]) {
+      fixed_.push_back({flow_.add(source_, stage + v), kUnlimited});
+      bytes_ += problem.bytes[v];
     }
   }
-  if (bytes <= room) return best;
+}
+
+std::optional<double> Network::cut(double price, const std::function<bool()>& go_on) {
+  const double most =
+      static_cast<double>(kUnlimited) / static_cast<double>(priced_.size() + 1);  // so that sums fit
+  for (auto [edge, capacity] : fixed_) flow_.set(edge, capacity);
+  for (auto [edge, v] : priced_) {
+    const double worth = price * problem_.bytes[v] * whole_;
+    flow_.set(edge, static_cast<std::int64_t>(std::min(worth, most)));
+  }
+  const std::int64_t sent = flow_.run(source_, sink_, go_on);
+  if (sent < 0) return std::nullopt;
+  return static_cast<double>(sent) / whole_ - price * room_;
+}
+
+double Network::kept(std::vector<int>* let_go) const {
+  double kept = 0;
+  let_go->clear();
+  for (auto [edge, v] : priced_) {
+    const bool keeps = flow_.on_source_side(stage_ + v) && !flow_.on_source_side(producer_[v]);
+    if (keeps) kept += problem_.bytes[v];
+    if (wanted_[v] && !keeps) let_go->push_back(v);
+  }
+  return kept;
+}
+}  // namespace
+
+Cut cut_bound(const SearchProblem& problem, double budget, int stage, const std::function<bool()>& go_on) {
+  Network network(problem, budget, stage);
+  const double room = network.room(), bytes = network.wanted_bytes(), total = network.total();
+  Cut best;
+  if (!network.fits()) best.bound = std::numeric_limits<double>::infinity();
+  if (!network.fits() || total <= 0 || bytes <= room) return best;
 
   // Over the price, the bound is concave and made of straight lines. Between one that rises and one that
   // falls the next price to look at is where they meet; if the bound is on both lines there, it is the best.
@@ -142,36 +195,35 @@ Cut cut_bound(const SearchProblem& problem, double budget, int stage, const std:
   Line rising{0, 0, bytes - room}, falling{0, 0, 0};
   double price = total / (bytes - room);
   std::vector<int> let_go;
-  const double most =
-      static_cast<double>(kUnlimited) / static_cast<double>(priced.size() + 1);  // so that sums fit
   for (int turn = 0; turn < kPrices; ++turn) {
-    for (auto [edge, capacity] : fixed) flow.set(edge, capacity);
-    for (auto [edge, v] : priced) {
-      const double worth = price * problem.bytes[v] * whole;
-      flow.set(edge, static_cast<std::int64_t>(std::min(worth, most)));
-    }
-    const std::int64_t sent = flow.run(source, sink, go_on);
-    if (sent < 0) break;
-    const double found = static_cast<double>(sent) / whole - price * room;
-    best.bound = std::max(best.bound, found);
-    double kept = 0;
-    let_go.clear();
-    for (auto [edge, v] : priced) {
-      const bool keeps = flow.on_source_side(stage + v) && !flow.on_source_side(producer[v]);
-      if (keeps) kept += problem.bytes[v];
-      if (wanted[v] && !keeps) let_go.push_back(v);
-    }
-    const bool last = falling.price > 0 && found >= rising.at(price) * (1 - 1e-9);
+    const std::optional<double> found = network.cut(price, go_on);
+    if (!found) break;
+    best.bound = std::max(best.bound, *found);
+    const double kept = network.kept(&let_go);
+    const bool last = falling.price > 0 && *found >= rising.at(price) * (1 - 1e-9);
     if (kept <= room) {
-      falling = {price, found, kept - room};
+      falling = {price, *found, kept - room};
       best.let_go = let_go;
     } else {
-      rising = {price, found, kept - room};
+      rising = {price, *found, kept - room};
     }
     if (last || (falling.price > 0 && falling.slope == 0)) break;
     price = falling.price > 0 ? (falling.at(0) - rising.at(0)) / (rising.slope - falling.slope) : 4 * price;
   }
   return best;
+}
+
+std::vector<double> cuts_at_prices(const SearchProblem& problem, double budget, int stage,
+                                   const std::vector<double>& prices, const std::function<bool()>& go_on) {
+  Network network(problem, budget, stage);
+  if (!network.fits()) return {std::numeric_limits<double>::infinity()};
+  std::vector<double> bounds;
+  for (double price : prices) {
+    const std::optional<double> found = network.cut(price, go_on);
+    if (!found) break;
+    bounds.push_back(*found);
+  }
+  return bounds;
 }
 
 }  // namespace remint

@@ -32,4 +32,9 @@ struct Cut {
 // `go_on` may end the search for the best price early.
 Cut cut_bound(const SearchProblem& problem, double budget, int stage, const std::function<bool()>& go_on);
 
+// What the cut says at each of these prices per byte, which may be less than nothing. Fewer if `go_on` ended
+// it; a single infinity if the op cannot run inside the budget.
+std::vector<double> cuts_at_prices(const SearchProblem& problem, double budget, int stage,
+                                   const std::vector<double>& prices, const std::function<bool()>& go_on);
+
 }  // namespace remint

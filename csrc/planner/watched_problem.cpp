@@ -1,5 +1,6 @@
 #include "planner/watched_problem.h"
 
+#include <numeric>
 #include <stdexcept>
 
 namespace remint {
@@ -44,6 +45,12 @@ WatchedProblem::WatchedProblem(const SearchProblem& problem, double budget, cons
       results.add(number[v]);
     else
       others[n] += problem.bytes[v];
+}
+
+std::vector<int> every_value(const SearchProblem& problem) {
+  std::vector<int> all(problem.values());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 }  // namespace remint

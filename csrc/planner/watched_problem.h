@@ -35,4 +35,7 @@ struct WatchedProblem {
   double space = 0;            // the budget without constants
 };
 
+// The numbers of all values, to watch them.
+std::vector<int> every_value(const SearchProblem& problem);
+
 }  // namespace remint

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from remint.compiled.joint_split import TURN, Around, saved_bytes_of
-from remint.graph import Free, Graph, Plan
+from remint.graph import Compute, Free, Graph, Plan
 from remint.planners import quick_plan, smallest_plan
 
 # How many limits are tried: of the peak, and for each of them of what is saved.
@@ -51,6 +51,7 @@ class Candidate:
                 resident.discard(step.value)
                 now -= graph.nbytes(step.value)
                 continue
+            assert isinstance(step, Compute), "compiled graphs are planned without a tier"
             turned = turned or step.op == turn
             fresh = [value for value in graph.ops[step.op].outputs if value not in resident]
             resident.update(fresh)

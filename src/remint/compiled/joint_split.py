@@ -23,7 +23,7 @@ from remint.capture.costs import Cost
 from remint.capture.joint_graph import Joint
 from remint.capture.storages import Storages, find_storages, outputs_of, repeatable
 from remint.compiled import random_numbers
-from remint.graph import Free, Graph, Op, Plan
+from remint.graph import Compute, Free, Graph, Op, Plan
 
 # Names that no fx node can have.
 TURN = "end of the forward"
@@ -215,6 +215,7 @@ def saved_bytes_of(plan: Plan) -> int:
         elif turned:
             break
         else:
+            assert isinstance(step, Compute), "compiled graphs are planned without a tier"
             turned = step.op == turn
             # Of what the turn makes, the tangents for one, only the parts that were returned were there before.
             made = graph.ops[step.op].outputs

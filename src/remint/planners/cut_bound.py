@@ -23,10 +23,9 @@ def best_cut(task: Task) -> tuple[float, list[Decision]]:
     """Return a cost that no schedule is below, infinite if none fits, and what to drop at the op that proves it."""
     numbered, n = task.numbered, len(task.numbered.cost)
     best, decisions = 0.0, list[Decision]()
-    memory = _memory(task)
-    for t in sorted(range(n), key=lambda t: -memory[t])[: max(1, min(STAGES, MOST_STAGE_OPS // max(1, n)))]:
+    for t in most_in_use(task, max(1, min(STAGES, MOST_STAGE_OPS // max(1, n)))):
         seconds = task.left()
-        if memory[t] <= task.budget or seconds <= 0:
+        if seconds <= 0:
             break
         bound, dropped = cut_bound(numbered.native, float(task.budget), t, seconds)
         if bound > best:
@@ -35,6 +34,13 @@ def best_cut(task: Task) -> tuple[float, list[Decision]]:
             break
     # A part in 10^9 less, for what was rounded on the way.
     return task.graph.cost + best * (1 - 1e-9), decisions
+
+
+def most_in_use(task: Task, count: int) -> list[int]:
+    """Return up to so many ops at which the budget does not hold what is there when nothing is dropped, worst first."""
+    memory = _memory(task)
+    worst = sorted(range(len(memory)), key=lambda t: -memory[t])[:count]
+    return [t for t in worst if memory[t] > task.budget]
 
 
 def _memory(task: Task) -> list[int]:

@@ -33,8 +33,10 @@ from remint.version import __version__
 QUESTION, ANSWER = b"remint step 1\n", b"remint plan 1\n"
 NICENESS = 10
 # Raise it when plans of the same step become better, or mean something else.
-VERSION = 1
+VERSION = 2
 MAX_CACHE_BYTES = 64 << 20
+# Of a question's time: about a quarter of it is spent on what the planners start from.
+SEARCH_EVENTS_PER_SECOND = 10_000
 # Seconds of CPU time beyond those for planning: to start, and for one step of a solver too many.
 SPARE_SECONDS = 30
 
@@ -127,7 +129,12 @@ def _read_kept(question: Question, content: bytes | None) -> tuple[float, Action
 
 def _clairvoyant(question: Question, model: StepModel) -> Plan | None:
     """Return what the policy does that knows the future, as a plan to start from."""
-    simulated = _core.simulate_step(question.trace, budget=question.budget, alignment=question.alignment)
+    simulated = _core.simulate_step(
+        question.trace,
+        budget=question.budget,
+        alignment=question.alignment,
+        search_events=round(SEARCH_EVENTS_PER_SECOND * question.seconds),
+    )
     if simulated is None:
         return None
     try:

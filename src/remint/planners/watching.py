@@ -42,7 +42,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class _Bundled:
+class Bundled:
     """A graph's numbers with values that one op makes and the same ops read as one: all are held, or none."""
 
     native: SearchProblem
@@ -53,7 +53,8 @@ class _Bundled:
     from_nothing: list[float]  # per value, what it costs to make it when nothing is there
 
     @classmethod
-    def of(cls, numbered: NumberedGraph) -> _Bundled:
+    def of(cls, numbered: NumberedGraph) -> Bundled:
+        """Bundle the values of a graph."""
         number: dict[tuple[int, ...], int] = {}
         bundle = [
             number.setdefault((made, *users), len(number))
@@ -97,7 +98,7 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
     base = task.graph.cost
     if len(task.graph.ops) > MOST_OPS:
         return
-    problem = _Bundled.of(task.numbered)
+    problem = Bundled.of(task.numbered)
     largest = max(problem.nbytes, default=0)
     watched = [v for v, nbytes in enumerate(problem.nbytes) if nbytes > 0 and nbytes >= LARGE * largest]
     bound = base
@@ -126,7 +127,7 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
         watched = watched + more
 
 
-def _hurried(task: Task, limit: Callable[[], float], problem: _Bundled) -> Iterator[Watched]:
+def _hurried(task: Task, limit: Callable[[], float], problem: Bundled) -> Iterator[Watched]:
     """Yield a schedule that keeps the budget, if a search that prefers states near the beginning meets one."""
     base = task.graph.cost
     watched = [v for v, nbytes in enumerate(problem.nbytes) if nbytes > 0]
@@ -144,7 +145,7 @@ def _hurried(task: Task, limit: Callable[[], float], problem: _Bundled) -> Itera
 def _tighter(
     task: Task,
     limit: Callable[[], float],
-    problem: _Bundled,
+    problem: Bundled,
     watched: list[int],
     sequence: tuple[int, ...],
     bound: float,
@@ -163,7 +164,7 @@ def _tighter(
         yield Watched(bound, tuple(search.sequence))
 
 
-def _missed(problem: _Bundled, space: int, sequence: Sequence[int], watched: list[int]) -> list[int]:
+def _missed(problem: Bundled, space: int, sequence: Sequence[int], watched: list[int]) -> list[int]:
     """Return values to watch: the largest ones that are there when most is, as few as break the budget.
 
     Of values of one size, those that cost most to make come first.

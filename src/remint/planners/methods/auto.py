@@ -1,9 +1,10 @@
 """`auto`: a portfolio. Quick plans first, then local search, then proofs that feed the search, as far as time
 goes.
 
-Search and proof take turns. Search finds good schedules. On small graphs the search over sets of values (watching.py)
-finds the cheapest one; on all, the refined program (refinement.py) proves how good schedules are. What they find often
-breaks the budget slightly, and is where the local search starts next. It stops at a gap of 0.1%.
+Search and proof take turns. Search finds good schedules. On small graphs segments of the best one are made cheaper
+(segments.py), and the search over sets of values (watching.py) finds the cheapest one of all. On all graphs, the
+refined program (refinement.py) proves how good schedules are. What they find often breaks the budget slightly, and is
+where the local search starts next. It stops at a gap of 0.1%.
 
 No turn depends on the time limit: with more time there are more turns, after the same ones. So more time gives no
 worse plan, as far as solvers do the same twice.
@@ -29,6 +30,7 @@ from remint.planners.methods.dtr import dtr
 from remint.planners.methods.griewank import griewank, griewank_ap
 from remint.planners.methods.keep_and_drop import drop, keep
 from remint.planners.refinement import Refinement, refine
+from remint.planners.segments import Segments
 from remint.planners.solvers.solve import has_highs
 from remint.planners.watching import MOST_OPS, Watched, watch
 
@@ -38,6 +40,8 @@ ROUND, ROUND_PER_OP = 60_000, 2000
 MORE_PER_OP, MOST_MORE = 600, 240_000
 # States of a turn of the search over sets; each turn has more.
 STATES, STATES_GROWTH = 200_000, 1.5
+# The same for cheaper segments: a state takes a tenth of the time.
+SEGMENT_STATES, SEGMENT_STATES_GROWTH = 250_000, 2.0
 QUICK: tuple[Planner, ...] = (chen_sqrt, chen_greedy, chen_greedy_ap, dtr)
 LAST: tuple[Planner, ...] = (dtr, drop, griewank, griewank_ap, chain)
 MOST_OPS_FOR_LAST = 3000
@@ -150,6 +154,8 @@ def _take_turns(task: Task, best: _Best, engine: Search, dropped: list[Decision]
         best.offer_from(engine)
 
     take_turn()
+    segments, segment_states = Segments(task.relaxed), float(SEGMENT_STATES)
+    _shorten(task, best, segments, segment_states)
     if dropped and n <= MOST_OPS_FOR_PROOF and not best.done():
         take_turn(dropped)
     sets = watch(task.relaxed, lambda: best.cost / (1 + GAP))
@@ -161,10 +167,26 @@ def _take_turns(task: Task, best: _Best, engine: Search, dropped: list[Decision]
         if more_sets:
             more_sets = _watch(task, best, sets, states, take_turn)
             states *= STATES_GROWTH
+        segment_states *= SEGMENT_STATES_GROWTH
+        _shorten(task, best, segments, segment_states)
         if more_programs and not best.done():
             more_programs = _prove(task, best, programs, take_turn)
     while task.left() > 0 and not best.done() and engine.moves < 200 * moves:
         take_turn()
+        _shorten(task, best, segments, segment_states)
+
+
+def _shorten(task: Task, best: _Best, segments: Segments, states: float) -> None:
+    """Make segments of the best schedule cheaper, for that many states."""
+    if best.sequence is not None:
+        segments.begin(best.sequence)
+    while states > 0 and task.left() > 0 and not best.done():
+        step = segments.look_at_next()
+        if step is None:
+            return
+        states -= step.states
+        if step.sequence is not None:
+            best.offer(step.sequence)
 
 
 def _watch(task: Task, best: _Best, sets: Iterator[Watched], states: float, take_turn: _Turn) -> bool:
