@@ -33,6 +33,7 @@ TORCH_SIDE = INTEGRATIONS | names_in(
 LAYERS = [
     {
         "errors",
+        "defaults",
         "units",
         "version",
         "notebook",

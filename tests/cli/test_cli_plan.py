@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 import pytest
 
@@ -75,3 +76,17 @@ def test_capture_a_function_of_a_script(tmp_path, capsys):
     assert len(Graph.load(output).ops) > 5
     with pytest.raises(ValueError, match="names no function"):
         remint("capture", "train.py", "-o", "x")
+
+
+def test_a_plan_with_a_tier_tells_what_moves(graph_file, tmp_path, capsys):
+    output, figures = tmp_path / "step.plan", tmp_path / "figures.json"
+    tier = ("--offload", "100B", "--bandwidth", "4B", "--time-limit", "5")
+    assert remint("plan", str(graph_file), "--budget", "6", *tier, "-o", str(output), "--json", str(figures)) == 0
+    made = Plan.load(output)
+    verify(unit_chain(16), made, 6)
+    assert made.offloaded_bytes > 0
+    assert f"{made.offloaded_bytes} B go to the tier" in capsys.readouterr().out
+    assert json.loads(figures.read_text())[0]["fetched_bytes"] == made.fetched_bytes
+    assert remint("plan", str(graph_file), "--budget", "6", *tier, "--compare", "demand,search") == 0
+    with pytest.raises(ValueError, match="give both"):
+        remint("plan", str(graph_file), "--budget", "6", "--offload", "100B")

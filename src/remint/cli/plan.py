@@ -12,7 +12,7 @@ from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
 from remint.cli.step_function import load_step
 from remint.errors import BudgetError
 from remint.file_format import kind_of
-from remint.graph import Graph, Plan, verify
+from remint.graph import Graph, Plan, Tier, verify
 from remint.planners import PLANNERS, Progress, plan
 from remint.units import format_bytes, format_seconds, parse_budget
 
@@ -25,6 +25,7 @@ examples:
   remint plan step.graph --budget 50%
   remint plan step.graph --budget 2GiB --planner checkmate --explain
   remint plan step.graph --budget 60% -o step.plan
+  remint plan step.graph --budget 60% --offload 16GiB --bandwidth 8GB
   remint plan step.graph --budget 70%,50% --compare auto,chen-sqrt --json -
 """
 
@@ -38,7 +39,12 @@ examples:
 def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the two commands; each sets `command`, a function from the parsed arguments to an exit code."""
     parser = commands.add_parser(
-        "plan", help="find the cheapest schedule of a graph inside a budget", epilog=_PLAN, **EXAMPLES
+        "plan",
+        help="find the cheapest schedule of a graph inside a budget",
+        description="Decide when each value is computed, freed and recomputed, so that a step fits in the budget and "
+        "takes as little time as possible. Prints what the plan costs, and how far it can be from the best one.",
+        epilog=_PLAN,
+        **EXAMPLES,
     )
     parser.add_argument("graph", type=Path, help="a graph file, as `remint capture` writes it")
     parser.add_argument(
@@ -47,8 +53,12 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--planner", default="auto", choices=tuple(PLANNERS), metavar="PLANNER", help=f"one of {', '.join(PLANNERS)}"
     )
+    parser.add_argument("--offload", metavar="BYTES", help="also copy values to a second tier of so many bytes")
+    parser.add_argument(
+        "--bandwidth", metavar="BYTES", help='bytes per second to the tier and back ("8GB"), one transfer at a time'
+    )
     parser.add_argument("--time-limit", type=float, default=60, metavar="SECONDS", help="CPU time for each plan (60)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the planners that search at random (default: 0)")
     parser.add_argument("-o", "--output", type=Path, help="write the plan to this file")
     parser.add_argument("--explain", action="store_true", help="show what is rematerialized, by op and line")
     parser.add_argument("--compare", metavar="PLANNERS", help='a table of these planners (commas), or of "all" of them')
@@ -56,14 +66,24 @@ def add_commands(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(command=run_plan)
 
     parser = commands.add_parser(
-        "capture", help="write the graph of one training step of a model", epilog=_CAPTURE, **EXAMPLES
+        "capture",
+        help="write the graph of one training step of a model",
+        description="Write the graph of one training step, forward and backward: its ops, the bytes that each makes, "
+        "and what each costs. `remint plan` reads it.",
+        epilog=_CAPTURE,
+        **EXAMPLES,
     )
     parser.add_argument(
         "function",
         help="script.py:fn, where fn() returns (model, args), and optionally kwargs and a loss function",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the graph file to write")
-    parser.add_argument("--costs", choices=("measure", "estimate"), default="measure")
+    parser.add_argument(
+        "--costs",
+        choices=("measure", "estimate"),
+        default="measure",
+        help="measure: run each distinct op; estimate: run nothing, and know no workspaces (default: measure)",
+    )
     add_json(parser, "the figures of the graph")
     parser.set_defaults(command=run_capture)
 
@@ -72,6 +92,7 @@ def run_plan(options: argparse.Namespace) -> int:
     """Plan, or compare planners; return an exit code."""
     check_outputs(options.output, options.json)
     graph = _load(options.graph)
+    tier = _tier(options)
     budgets = [parse_budget(b, peak_bytes=graph.peak_bytes) for b in options.budget.split(",")]
     say = print if options.json != "-" else _nothing
     say(
@@ -84,7 +105,7 @@ def run_plan(options: argparse.Namespace) -> int:
         unknown = [name for name in names if name not in PLANNERS]
         if unknown:
             raise ValueError(f"there is no planner {unknown[0]!r}: choose from {', '.join(PLANNERS)}, or all")
-        return _compare(graph, budgets, names, options)
+        return _compare(graph, budgets, names, tier, options)
     if options.output and len(budgets) > 1:
         raise ValueError("one plan goes into one file: give one budget with -o")
     code = 0
@@ -92,7 +113,15 @@ def run_plan(options: argparse.Namespace) -> int:
     for budget in budgets:
         try:
             with _Live() as live:
-                made = plan(graph, budget, options.planner, options.time_limit, options.seed, progress=live.show)
+                made = plan(
+                    graph,
+                    budget,
+                    options.planner,
+                    options.time_limit,
+                    options.seed,
+                    progress=live.show,
+                    offload=tier,
+                )
         except BudgetError as error:
             print(f"remint: {error}", file=sys.stderr)
             code = 2
@@ -104,6 +133,9 @@ def run_plan(options: argparse.Namespace) -> int:
             f"peak {format_bytes(made.peak_bytes)}, bound +{_part(made.bound, graph):.3%}, gap {made.gap:.3%}"
             f"{' (optimal)' if made.optimal else ''}, in {made.seconds:.1f} s"
         )
+        if tier is not None:
+            there, back = format_bytes(made.offloaded_bytes), format_bytes(made.fetched_bytes)
+            say(f"  {there} go to the tier, {back} come back")
         if options.explain:
             say(made.explain())
         if options.output:
@@ -111,6 +143,12 @@ def run_plan(options: argparse.Namespace) -> int:
     if options.json is not None:
         write_json(options.json, rows)
     return code
+
+
+def _tier(options: argparse.Namespace) -> Tier | None:
+    if (options.offload is None) != (options.bandwidth is None):
+        raise ValueError("a tier has a size and a speed: give both --offload and --bandwidth, or none")
+    return None if options.offload is None else Tier(bytes=options.offload, bandwidth=options.bandwidth)
 
 
 def _load(path: Path) -> Graph:
@@ -133,6 +171,8 @@ def _row(planner: str, budget: int, made: Plan | None, seconds: float) -> dict[s
     row: dict[str, Any] = {"planner": planner, "budget_bytes": budget, "found": made is not None, "seconds": seconds}
     if made is None:
         return row
+    if made.tier is not None:
+        row |= {"offloaded_bytes": made.offloaded_bytes, "fetched_bytes": made.fetched_bytes}
     return row | {
         "cost": made.cost,
         "overhead": made.overhead,
@@ -143,7 +183,9 @@ def _row(planner: str, budget: int, made: Plan | None, seconds: float) -> dict[s
     }
 
 
-def _compare(graph: Graph, budgets: list[int], names: tuple[str, ...], options: argparse.Namespace) -> int:
+def _compare(
+    graph: Graph, budgets: list[int], names: tuple[str, ...], tier: Tier | None, options: argparse.Namespace
+) -> int:
     from rich.console import Console
     from rich.table import Table
 
@@ -155,7 +197,7 @@ def _compare(graph: Graph, budgets: list[int], names: tuple[str, ...], options: 
         for name in names:
             began = time.monotonic()
             try:
-                made = plan(graph, budget, name, options.time_limit, options.seed)
+                made = plan(graph, budget, name, options.time_limit, options.seed, offload=tier)
                 verify(graph, made, budget)
             except BudgetError:
                 made = None

@@ -2,7 +2,8 @@
 
 from remint.graph.graph import Graph, Op
 from remint.graph.plan import Plan
-from remint.graph.steps import Compute, Free
+from remint.graph.steps import Compute, Fetch, Free, Offload
+from remint.graph.tier import Tier
 from remint.graph.verify import verify
 
-__all__ = ["Compute", "Free", "Graph", "Op", "Plan", "verify"]
+__all__ = ["Compute", "Fetch", "Free", "Graph", "Offload", "Op", "Plan", "Tier", "verify"]

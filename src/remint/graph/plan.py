@@ -13,11 +13,12 @@ from typing import Any
 
 from remint.file_format import check_format
 from remint.graph.graph import Graph
-from remint.graph.steps import Compute, Free, Step, replay, with_consumed, with_frees
+from remint.graph.steps import Compute, Fetch, Free, Offload, Step, replay, with_consumed, with_frees
+from remint.graph.tier import Tier
 from remint.notebook import as_html
 from remint.units import format_bytes, format_seconds
 
-VERSION = 1
+VERSION, VERSION_WITH_TIER = 1, 2
 
 SCHEDULE_CLASS = (
     "ops first run in the graph's order; what is rematerialized between the first runs of two neighbouring "
@@ -27,7 +28,11 @@ SCHEDULE_CLASS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """A schedule for a graph. `bound` is proven: no schedule of `SCHEDULE_CLASS` costs less."""
+    """A schedule for a graph. `bound` is proven: no schedule of `SCHEDULE_CLASS` costs less.
+
+    With a `tier`, the cost is the time of the step, in which ops wait for transfers, and no schedule with that tier
+    costs less than the bound.
+    """
 
     graph: Graph
     steps: tuple[Step, ...]
@@ -36,6 +41,23 @@ class Plan:
     bound: float
     planner: str = ""
     seconds: float = 0.0
+    tier: Tier | None = None
+
+    @classmethod
+    def from_steps(
+        cls,
+        graph: Graph,
+        steps: Sequence[Step],
+        *,
+        tier: Tier | None = None,
+        bound: float | None = None,
+        planner: str = "",
+        seconds: float = 0.0,
+    ) -> Plan:
+        """Make a plan of all its steps, which may move values to a tier and back."""
+        played = replay(graph, steps, tier)
+        bound = graph.cost if bound is None else max(graph.cost, bound)
+        return cls(graph, tuple(steps), played.cost, played.peak, min(bound, played.cost), planner, seconds, tier)
 
     @classmethod
     def from_sequence(
@@ -52,13 +74,11 @@ class Plan:
         Inputs that ops in place consumed are made again where the sequence reads them once more.
         """
         steps = with_frees(graph, with_consumed(graph, sequence))
-        cost, peak = replay(graph, steps)
-        bound = graph.cost if bound is None else max(graph.cost, bound)
-        return cls(graph, steps, cost, peak, min(bound, cost), planner, seconds)
+        return cls.from_steps(graph, steps, bound=bound, planner=planner, seconds=seconds)
 
     @property
     def overhead(self) -> float:
-        """Time spent on rematerialization, relative to running every op once."""
+        """Time spent on rematerialization and on waiting for a tier, relative to running every op once."""
         return (self.cost - self.graph.cost) / self.graph.cost if self.graph.cost else 0.0
 
     @property
@@ -75,6 +95,16 @@ class Plan:
     def sequence(self) -> tuple[int, ...]:
         """The ops in the order in which they run."""
         return tuple(step.op for step in self.steps if isinstance(step, Compute))
+
+    @cached_property
+    def fetched_bytes(self) -> int:
+        """Bytes that come back from the tier."""
+        return sum(self.graph.nbytes(step.value) for step in self.steps if isinstance(step, Fetch))
+
+    @cached_property
+    def offloaded_bytes(self) -> int:
+        """Bytes that are copied to the tier."""
+        return sum(self.graph.nbytes(step.value) for step in self.steps if isinstance(step, Offload))
 
     def explain(self, limit: int = 20) -> str:
         """Return a text: how many ops run once, which are rematerialized, when, and what that costs."""
@@ -115,6 +145,13 @@ class Plan:
                 f"  {item.name}: {len(runs[op]) - 1}x for {format_seconds(seconds)} "
                 f"({format_bytes(sum(item.outputs.values()))}), before {before}{more}{where}"
             )
+        if self.offloaded_bytes:
+            computed = math.fsum(graph.ops[op].cost for op in self.sequence)
+            lines.insert(
+                2,
+                f"{format_bytes(self.offloaded_bytes)} go to the tier, {format_bytes(self.fetched_bytes)} come back; "
+                f"ops and frees wait {format_seconds(max(0.0, self.cost - computed))} for them",
+            )
         if len(again) > limit:
             rest = math.fsum(seconds for seconds, _ in again[limit:])
             lines.append(f"  … and {len(again) - limit} more ops for {format_seconds(rest)}")
@@ -134,24 +171,30 @@ class Plan:
         return as_html(f"{fitted}, {proof} ({self.planner}).", ["op", "runs again", "time"], rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain data, with its graph: a number runs an op, a name frees a value."""
+        """Return the plan as plain data, with its graph: a number runs an op, a name frees a value.
+
+        With a tier, a pair is a word, `offload` or `fetch`, and a name.
+        """
+        tier = {} if self.tier is None else {"tier": self.tier.to_json()}
         return {
             "format": "remint.plan",
-            "version": VERSION,
+            "version": VERSION if self.tier is None else VERSION_WITH_TIER,
+            **tier,
             "planner": self.planner,
             "seconds": self.seconds,
             "cost": self.cost,
             "peak_bytes": self.peak_bytes,
             "bound": self.bound,
-            "steps": [step.op if isinstance(step, Compute) else step.value for step in self.steps],
+            "steps": [_step_data(step) for step in self.steps],
             "graph": self.graph.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """Make a plan of what `to_json` returned."""
-        check_format(data, "remint.plan", VERSION)
-        steps = tuple(Compute(step) if isinstance(step, int) else Free(step) for step in data["steps"])
+        tier = data.get("tier")
+        check_format(data, "remint.plan", VERSION if tier is None else VERSION_WITH_TIER)
+        steps = tuple(map(_step_of, data["steps"]))
         return cls(
             Graph.from_json(data["graph"]),
             steps,
@@ -160,6 +203,7 @@ class Plan:
             data["bound"],
             data["planner"],
             data["seconds"],
+            None if tier is None else Tier.from_json(tier),
         )
 
     def report(self, path: str | Path) -> None:
@@ -176,3 +220,22 @@ class Plan:
     def load(cls, path: str | Path) -> Plan:
         """Read a plan from a JSON file."""
         return cls.from_json(json.loads(Path(path).read_text()))
+
+
+def _step_data(step: Step) -> int | str | list[str]:
+    if isinstance(step, Compute):
+        return step.op
+    if isinstance(step, Free):
+        return step.value
+    return ["offload" if isinstance(step, Offload) else "fetch", step.value]
+
+
+def _step_of(data: int | str | Sequence[str]) -> Step:
+    if isinstance(data, int):
+        return Compute(data)
+    if isinstance(data, str):
+        return Free(data)
+    word, value = data
+    if word not in ("offload", "fetch"):
+        raise ValueError(f"a step {word!r} is not known: write the plan again with this remint")
+    return Offload(value) if word == "offload" else Fetch(value)

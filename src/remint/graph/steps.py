@@ -1,4 +1,4 @@
-"""The steps of a plan: run an op, free a value. How steps are replayed, and where the frees go."""
+"""The steps of a plan: run an op, free a value, copy one to the tier or back. How they are replayed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remint.graph.graph import Graph
+from remint.graph.tier import Tier, Transfers
 
 
 @dataclass(frozen=True)
@@ -23,38 +24,83 @@ class Free:
     value: str
 
 
-Step = Compute | Free
+@dataclass(frozen=True)
+class Offload:
+    """Begin to copy a resident value to the tier. The copy stays until the last fetch that reads it begins."""
+
+    value: str
 
 
-def replay(graph: Graph, steps: Sequence[Step]) -> tuple[float, int]:
-    """Return the cost and the peak of steps; raise if they break a rule."""
+@dataclass(frozen=True)
+class Fetch:
+    """Begin to copy a value back from the tier. Its bytes count from here on."""
+
+    value: str
+
+
+Step = Compute | Free | Offload | Fetch
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What steps take."""
+
+    cost: float  # until the last op has run and the outputs are there
+    peak: int
+    tier_peak: int
+
+
+def replay(graph: Graph, steps: Sequence[Step], tier: Tier | None = None) -> Replayed:
+    """Return the cost and the peaks of steps; raise if they break a rule."""
     resident: dict[str, int] = dict(graph.constants)
     now = peak = sum(resident.values())
     runs = [0] * len(graph.ops)
+    fetches = fetches_of(steps)
+    transfers = Transfers(tier)
     for position, step in enumerate(steps):
-        if isinstance(step, Free):
-            if step.value in graph.constants:
-                raise ValueError(f"step {position} frees the constant {step.value!r}: constants stay resident")
-            if step.value not in resident:
-                raise ValueError(f"step {position} frees {step.value!r}, which is not resident")
-            now -= resident.pop(step.value)
+        if isinstance(step, Compute):
+            if not 0 <= step.op < len(graph.ops):
+                raise ValueError(f"step {position} runs op {step.op}: the graph has {len(graph.ops)} ops")
+            op = graph.ops[step.op]
+            for value in op.inputs:
+                if value not in resident:
+                    raise ValueError(f"step {position}: op {op.name!r} reads {value!r}, which is not resident")
+                transfers.read(value)
+            runs[step.op] += 1
+            for value, source in op.consumes.items():
+                if value in resident:
+                    raise ValueError(
+                        f"step {position}: op {op.name!r} makes {value!r}, which is resident, from {source!r}"
+                    )
+                transfers.free(source)
+                now -= resident.pop(source)
+            for value, nbytes in op.outputs.items():
+                if value not in resident:
+                    resident[value] = nbytes
+                    now += nbytes
+            transfers.compute(op.cost)
+            peak = max(peak, now)
             continue
-        if not 0 <= step.op < len(graph.ops):
-            raise ValueError(f"step {position} runs op {step.op}: the graph has {len(graph.ops)} ops")
-        op = graph.ops[step.op]
-        for value in op.inputs:
-            if value not in resident:
-                raise ValueError(f"step {position}: op {op.name!r} reads {value!r}, which is not resident")
-        runs[step.op] += 1
-        for value, source in op.consumes.items():
-            if value in resident:
-                raise ValueError(f"step {position}: op {op.name!r} makes {value!r}, which is resident, from {source!r}")
-            now -= resident.pop(source)
-        for value, nbytes in op.outputs.items():
-            if value not in resident:
-                resident[value] = nbytes
-                now += nbytes
-        peak = max(peak, now)
+        if step.value in graph.constants:
+            verb = "frees" if isinstance(step, Free) else "moves"
+            raise ValueError(f"step {position} {verb} the constant {step.value!r}: constants stay resident")
+        if isinstance(step, Fetch):
+            if step.value in resident:
+                raise ValueError(f"step {position} fetches {step.value!r}, which is resident")
+            nbytes = graph.nbytes(step.value)
+            transfers.fetch(step.value, nbytes)
+            resident[step.value] = nbytes
+            now += nbytes
+            peak = max(peak, now)
+            continue
+        if step.value not in resident:
+            what = "frees" if isinstance(step, Free) else "offloads"
+            raise ValueError(f"step {position} {what} {step.value!r}, which is not resident")
+        if isinstance(step, Offload):
+            transfers.offload(step.value, resident[step.value], fetches[position])
+        else:
+            transfers.free(step.value)
+            now -= resident.pop(step.value)
     for op, count in zip(graph.ops, runs, strict=True):
         if count == 0:
             raise ValueError(f"op {op.name!r} never runs")
@@ -63,7 +109,22 @@ def replay(graph: Graph, steps: Sequence[Step]) -> tuple[float, int]:
     for value in graph.outputs:
         if value not in resident:
             raise ValueError(f"output {value!r} is not resident at the end")
-    return math.fsum(graph.ops[step.op].cost for step in steps if isinstance(step, Compute)), peak
+        transfers.read(value)
+    computed = (graph.ops[step.op].cost for step in steps if isinstance(step, Compute))
+    return Replayed(math.fsum((*computed, *transfers.waits)), peak, transfers.peak)
+
+
+def fetches_of(steps: Sequence[Step]) -> dict[int, int]:
+    """Return how often the copy that each `Offload` makes is fetched, by the position of the step."""
+    count: dict[int, int] = {}
+    open_: dict[str, int] = {}  # value → position of the last step that offloaded it
+    for position, step in enumerate(steps):
+        if isinstance(step, Offload):
+            open_[step.value] = position
+            count[position] = 0
+        elif isinstance(step, Fetch) and step.value in open_:
+            count[open_[step.value]] += 1
+    return count
 
 
 def with_frees(graph: Graph, sequence: Sequence[int]) -> tuple[Step, ...]:

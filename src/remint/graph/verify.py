@@ -16,9 +16,12 @@ def verify(graph: Graph, plan: Plan, budget: int | float | str | None = None) ->
 
     Checked: every op runs, once if it must not run twice; every read finds its value; every freed value is
     resident and no constant; the outputs are resident at the end; the peak, counted at each op before
-    anything is freed, and the cost are what the plan says.
+    anything is freed, and the cost are what the plan says. With a tier: what is fetched has a copy there, the copies
+    never take more than the tier has, bytes on their way count, and the cost has the time that ops and frees wait for
+    transfers.
     """
-    cost, peak = replay(graph, plan.steps)
+    played = replay(graph, plan.steps, plan.tier)
+    cost, peak = played.cost, played.peak
     if not math.isclose(cost, plan.cost, rel_tol=1e-9, abs_tol=1e-15):
         raise ValueError(f"the plan says it costs {plan.cost!r} s, its steps cost {cost!r} s")
     if peak != plan.peak_bytes:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from remint.errors import BudgetError
-from remint.graph import Graph, Plan
+from remint.graph import Graph, Plan, Tier
 from remint.graph.numbered import NumberedGraph
 from remint.planners.contract import Infeasible, Progress, Task
 from remint.planners.cpu_clock import cpu_seconds
 from remint.planners.methods.demand import SECONDS_FOR_LEAST, least_peak
 from remint.planners.table import PLANNERS
+from remint.planners.tiers.planning import plan_with_tier
 from remint.units import format_bytes, parse_budget
 
 Budget = int | float | str
@@ -29,14 +30,16 @@ def plan(
     progress: bool | Callable[[Progress], None] = False,
     *,
     hint: Plan | None = None,
+    offload: Tier | None = None,
 ) -> Plan:
     """Return a schedule of `graph` that stays inside `budget`, as cheap as `planner` can make it.
 
     `budget` is bytes, or a percentage of `graph.peak_bytes`. `progress=True` prints what is found as it is
     found; a function is called with each `Progress`. `hint` is a plan to start from. `time_limit` is in seconds of
     CPU time: a busy machine gives the same plan, later. `auto` starts from what it found for smaller budgets of the
-    same `Graph` object, so that a larger budget planned after a smaller one never costs more. Raises
-    `BudgetError` if no schedule is found.
+    same `Graph` object, so that a larger budget planned after a smaller one never costs more. With `offload`, a plan
+    may also copy values to that tier and back (`auto`, `search`, `demand`). Raises `BudgetError` if no schedule is
+    found.
     """
     if planner not in PLANNERS:
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
@@ -44,8 +47,19 @@ def plan(
         raise ValueError(f"a time limit is a number of seconds, 0 or more, not {time_limit!r}")
     began = time.monotonic()
     budget_bytes = parse_budget(budget, peak_bytes=graph.peak_bytes)
+    if offload is not None:
+        return plan_with_tier(
+            graph,
+            budget_bytes,
+            offload,
+            planner,
+            time_limit,
+            seed,
+            _print_progress if progress is True else progress or None,
+            hint,
+        )
     known = _Known.of(graph)
-    start = hint.sequence if hint is not None and hint.peak_bytes <= budget_bytes else None
+    start = hint.sequence if hint is not None and hint.tier is None and hint.peak_bytes <= budget_bytes else None
     if planner == "auto":
         start = known.cheapest_below(budget_bytes, start)
     reserve = min(time_limit / 2, SECONDS_PER_OP * len(graph.ops))
