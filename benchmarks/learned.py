@@ -5,7 +5,8 @@ python benchmarks/learned.py unet:50,40 gpt:25   # others, in percent of the pea
 
 CPU seconds of one thread: the median of late steps in a budget over that of plain steps, which take turns with them
 outside of it. The losses of all steps are compared bit for bit. Planned steps are waited for. For the last step, what
-was predicted is compared with what came of it: the peak to the byte, and the number of rematerializations.
+was predicted is compared with what came of it: the peak to the byte, the number of rematerializations, and the seconds
+in kernels. (Its slowdown is predicted over its own kernels, not over those of a plain step, which may be slower.)
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class Measured:
     ratio: str
     """The time of a step over that of a plain one."""
     predicted: str = ""
-    """The same, as it was predicted: kernels only."""
+    """Of the last step: the slowdown that was predicted, kernels only."""
     exact: str = ""
-    """Whether the peak and the rematerializations of the last step were as predicted."""
+    """Of the last step: whether the peak and the rematerializations were as predicted."""
+    seconds: str = ""
+    """Of the last step: seconds in kernels, against those that were predicted."""
 
 
 def measure(name: str, budget: int, *, learn: bool, plan: bool, rounds: int) -> Measured:
@@ -95,7 +98,9 @@ def measure(name: str, budget: int, *, learn: bool, plan: bool, rounds: int) -> 
     peak, times = predicted.peak_bytes, predicted.num_rematerializations
     exact = (peak, times) == (measured.peak_bytes, measured.num_rematerializations)
     difference = f"{measured.peak_bytes - peak:+,} B, {measured.num_rematerializations - times:+,} runs"
-    return Measured(ratio, f"{predicted.slowdown:.3f}", "yes" if exact else difference)
+    took = measured.computed_seconds + measured.rematerialized_seconds
+    seconds = f"{took / (predicted.computed_seconds + predicted.rematerialized_seconds) - 1:+.1%}"
+    return Measured(ratio, f"{predicted.slowdown:.3f}", "yes" if exact else difference, seconds)
 
 
 def wait_for_plan(run: remint.runtime.live_run.LiveRun, step: Callable[[], float]) -> None:
@@ -129,7 +134,7 @@ def main() -> None:
             learned = measure(name, budget, learn=True, plan=False, rounds=args.rounds)
             planned = measure(name, budget, learn=True, plan=True, rounds=args.rounds)
             row = [name, f"{percent}%", f"{peak / 2**20:.1f}", greedy.ratio, learned.ratio, learned.predicted]
-            rows.append([*row, planned.ratio, planned.predicted, planned.exact])
+            rows.append([*row, planned.ratio, planned.predicted, planned.exact, planned.seconds])
             print(*rows[-1], flush=True)
     headings = [
         "model",
@@ -141,6 +146,7 @@ def main() -> None:
         "planned",
         "predicted",
         "peak and runs as predicted",
+        "seconds",
     ]
     title = "Learned and planned steps: time over a plain step"
     report.publish(title, report.markdown(headings, rows), packages=["torch"])

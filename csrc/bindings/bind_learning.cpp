@@ -76,7 +76,9 @@ py::object follow(const StepTrace& step, const SimulatedStep& simulated, Bytes a
   if (!guide) return py::none();
   DecisionLog decisions;
   engine.add_observer(&decisions);
-  engine.follow(*guide, step.num_constants());
+  StepNumbers numbers;
+  numbers.begin(step.num_constants());
+  engine.follow(*guide, numbers);
   for (std::size_t event = step.num_constants(); event < trace.num_events; ++event)
     simulation.step(trace, event);
   py::dict d;
@@ -89,7 +91,8 @@ py::object follow(const StepTrace& step, const SimulatedStep& simulated, Bytes a
 }
 
 py::object simulate(const py::object& trace, Bytes budget, Bytes alignment,
-                    const std::optional<Actions>& actions, Bytes arena_bytes) {
+                    const std::optional<Actions>& actions, Bytes arena_bytes,
+                    std::optional<std::size_t> search_events) {
   const Columns columns(trace);
   const StepTrace step = step_of(columns.view());
   const std::vector<Bytes> sizes(
@@ -101,6 +104,7 @@ py::object simulate(const py::object& trace, Bytes budget, Bytes alignment,
   limits.alignment = alignment;
   limits.max_slowdown = 100.0;
   limits.observer = &decisions;
+  limits.search_events = search_events.value_or(limits.search_events);
   std::optional<SimulatedStep> found;
   if (actions) {
     PlannedActions plan;
@@ -132,9 +136,12 @@ void bind_learning(py::module_& module) {
   module.def(
       "simulate_step", &simulate, py::arg("trace"), py::kw_only(), py::arg("budget"),
       py::arg("alignment") = kCpuAlignment, py::arg("actions") = py::none(), py::arg("arena_bytes") = 0,
+      py::arg("search_events") = py::none(),
       "Simulate a step that is known to its end: with the policy that knows the future, or as a plan's "
       "actions say. With `arena_bytes`, also follow the guide that comes of it on such an arena. None if "
-      "the step does not fit.");
+      "the step does not fit. `search_events`: how many events are simulated to find something better.");
+  // Blocks of the CPU's arena begin at multiples of this.
+  module.attr("CPU_ALIGNMENT") = kCpuAlignment;
   module.def("shrunk_budgets", &shrunk_budgets, py::arg("budget"),
              "The limits that the runtime tries in turn to learn a step in a budget: smaller ones leave room "
              "where blocks do not find places.");

@@ -33,17 +33,16 @@ void Engine::fix(ValueId value) {
   transitions_.mark_fixed(state_.records.value(value).storage);
 }
 
-void Engine::follow(const GuidedStep& step, std::uint64_t first_tag) {
-  state_.guide.begin(step, first_tag);
+void Engine::follow(const GuidedStep& step, const StepNumbers& numbers) {
+  state_.guide.begin(step, numbers);
   state_.deallocation = Deallocation::kLazy;
 }
 
 void Engine::make_ahead(std::size_t op) {
-  for (std::uint64_t tag : state_.guide.makes(op)) {
-    const StorageId id = state_.guide.storage_of(tag);
-    if (id == kNone || !state_.records.storage(id).in_use()) continue;
+  for (const auto& [tag, storage] : state_.guide.makes(op)) {
+    if (!state_.records.storage(storage).in_use()) continue;
     ValueId value = kNone;
-    for (ValueId each : state_.records.storage(id).values) {
+    for (ValueId each : state_.records.storage(storage).values) {
       if (state_.records.value(each).tag == tag) value = each;
     }
     if (value == kNone || state_.defined(value)) continue;

@@ -95,6 +95,16 @@ class Engine {
   // Bytes that cannot be recomputed are about to be overwritten outside of all ops: rematerializes and pins
   // what was computed from them. (For ops the driver does it.)
   void before_write(ValueId value) { pinning_.before_write(value, true); }
+  // The program is about to release bytes that cannot be recomputed, in the middle of a step, and recipes may
+  // read them: pins what the program has and was computed from them, if that takes no more bytes. Otherwise
+  // they stay for the recipes. If they are due back, they stay until memory is short, and recipes wait for
+  // them.
+  void before_free(ValueId value, DueBack due_back = DueBack::kNo) { pinning_.before_free(value, due_back); }
+  // Whether `value` would be recomputed from bytes that were freed so.
+  bool depends_on_away(ValueId value) { return lifetimes_.depends_on_away(value); }
+  // Memory ran out: pins what was computed from bytes that only recipes still need, to free these. False:
+  // there is nothing to free so.
+  bool give_up_sources() { return pinning_.give_up_sources(); }
   // Makes `value` resident and locks it: it is neither evicted nor moved until it is unlocked, with the same
   // ValueId. Ops of the program may run in between; if one of them writes the value in place, the lock
   // follows the bytes.
@@ -139,10 +149,9 @@ class Engine {
   // ── A step that was seen before ──
 
   // From now on requests are those of `step`, and it says what is evicted for them and where they are placed.
-  // Values that the program makes have the tags first_tag, first_tag + 1, and so on. `step` is not copied. A
-  // request of another size, or one that cannot be served as the guide says, ends it: what follows is up to
-  // the policy.
-  void follow(const GuidedStep& step, std::uint64_t first_tag);
+  // `numbers` say which of the step's values the tags of values are; both are not copied. A request of
+  // another size, or one that cannot be served as the guide says, ends it: what follows is up to the policy.
+  void follow(const GuidedStep& step, const StepNumbers& numbers);
   void stop_following() { allocation_.stop_following(); }
   // The op of that number in the step comes next: makes resident what the guide says. Not while an op runs.
   void prepare(std::size_t op) {

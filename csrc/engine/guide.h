@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "engine/step_numbers.h"
 
 namespace remint {
 
@@ -39,17 +40,24 @@ enum class Departure : std::uint8_t {
 
 class Guide {
  public:
+  // A value that the step made, and where it was then. Its record may be gone, and another one in its place.
+  struct Made {
+    std::uint64_t tag = 0;
+    StorageId storage = kNone;
+  };
+
   bool active() const { return step_ != nullptr; }
   Departure departure() const { return departure_; }
   // Requests that were served.
   std::size_t num_served() const { return next_; }
 
-  void begin(const GuidedStep& step, std::uint64_t first_tag) {
+  // `numbers` are those of the step at hand, and go on as it does.
+  void begin(const GuidedStep& step, const StepNumbers& numbers) {
     step_ = &step;
-    first_tag_ = first_tag;
+    numbers_ = &numbers;
     next_ = 0;
     departure_ = Departure::kNot;
-    storages_.clear();
+    made_.clear();
   }
   void end() { step_ = nullptr; }
   void departs(Departure why) {
@@ -68,47 +76,45 @@ class Guide {
         next_ < step_->requests.size() ? step_->requests[next_].first_victim : step_->victims.size();
     address_ = request.address;
     victims_.clear();
-    for (std::size_t i = request.first_victim; i < end; ++i)
-      victims_.push_back(first_tag_ + step_->victims[i]);
+    for (std::size_t i = request.first_victim; i < end; ++i) add_made(step_->victims[i], victims_);
     return true;
   }
-  // Of the request at hand: the tags of the values to evict, and where it is placed.
-  const std::vector<std::uint64_t>& victims() const { return victims_; }
+  // Of the request at hand: the values to evict, and where it is placed.
+  const std::vector<Made>& victims() const { return victims_; }
   Bytes address() const { return address_; }
   bool refuses() const { return address_ == kNoAddress; }
 
-  // The tags of the values to make resident before the op of that number. The next call overwrites it.
-  const std::vector<std::uint64_t>& makes(std::size_t op) {
+  // The values to make resident before the op of that number. The next call overwrites it.
+  const std::vector<Made>& makes(std::size_t op) {
     makes_.clear();
     if (op + 1 < step_->first_makes.size()) {
       for (std::size_t i = step_->first_makes[op]; i < step_->first_makes[op + 1]; ++i)
-        makes_.push_back(first_tag_ + step_->makes[i]);
+        add_made(step_->makes[i], makes_);
     }
     return makes_;
   }
 
   // A value was made.
   void note_made(std::uint64_t tag, StorageId storage) {
-    if (step_ == nullptr || tag < first_tag_) return;
-    const std::size_t number = tag - first_tag_;
-    if (number >= storages_.size()) storages_.resize(number + 1, kNone);
-    storages_[number] = storage;
-  }
-  // Where a value was when it was made. Its record may be gone, and another one in its place.
-  StorageId storage_of(std::uint64_t tag) const {
-    const std::size_t number = tag - first_tag_;
-    return number < storages_.size() ? storages_[number] : kNone;
+    if (step_ == nullptr || tag < numbers_->first()) return;
+    const std::size_t index = numbers_->index_of(tag);
+    if (index >= made_.size()) made_.resize(index + 1);
+    made_[index] = {tag, storage};
   }
 
  private:
+  void add_made(std::uint32_t index, std::vector<Made>& to) const {
+    if (index < made_.size() && made_[index].storage != kNone) to.push_back(made_[index]);
+  }
+
   const GuidedStep* step_ = nullptr;
-  std::uint64_t first_tag_ = 0;
+  const StepNumbers* numbers_ = nullptr;
   std::size_t next_ = 0;
   Departure departure_ = Departure::kNot;
   Bytes address_ = 0;
-  std::vector<std::uint64_t> victims_;
-  std::vector<std::uint64_t> makes_;
-  std::vector<StorageId> storages_;
+  std::vector<Made> victims_;
+  std::vector<Made> makes_;
+  std::vector<Made> made_;  // by number
 };
 
 }  // namespace remint

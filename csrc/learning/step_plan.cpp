@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/errors.h"
+#include "learning/returns.h"
 #include "memory/placement.h"
 #include "simulator/simulation.h"
 
@@ -110,12 +111,31 @@ constexpr ScoreChoice kScores[] = {
     {0.25, SharedAncestors::kNone}, {0.25, SharedAncestors::kLater}, {0.5, SharedAncestors::kAll},
     {0.25, SharedAncestors::kAll},
 };
-// Where less than one part in so many is lost, scores that take longer to compute are not tried.
+// Where less than one part in so many is lost, scores that take longer to compute are not tried, and no
+// simulation learns from another.
 constexpr Nanoseconds kWorthSharing = 100;
+
+// Simulations that learn from each other what it takes to have values back. What was noted long ago fades in
+// some of them: it need not be true any more.
+struct Rounds {
+  double time_exponent;
+  double fading;  // of the notes, from one simulation to the next
+};
+constexpr Rounds kRounds[] = {{1.0, 0.7}, {0.5, 0.7},  {1.0, 1.0}, {0.5, 1.0},
+                              {2.0, 0.7}, {0.25, 0.7}, {2.0, 1.0}, {0.25, 1.0}};
+constexpr int kMostRounds = 12;
+// One that loses so many times as much as the best may still be noted from.
+constexpr Nanoseconds kWorthNoting = 3;
+// Ways that are kept: the blocks of the cheapest may find no places.
+constexpr std::size_t kMostWays = 4;
+
+// By tensor, what it took to have its value back; empty: nothing was noted.
+using Notes = std::vector<Nanoseconds>;
 
 std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits,
-                                           const ScoreChoice& choice, const PlannedActions* plan = nullptr) {
+                                           const ScoreChoice& choice, const PlannedActions* plan = nullptr,
+                                           const Notes& known = {}, Notes* noted = nullptr) {
   std::vector<std::int64_t> nbytes = step.columns.nbytes;
   std::copy(sizes.begin(), sizes.end(), nbytes.begin());
   TraceColumns trace = step.view();
@@ -143,10 +163,13 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
   options.engine.max_rematerialized =
       std::min(limits.most_rematerialized,
                static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(found.computed)));
+  options.returns = known.empty() ? nullptr : &known;
   Simulation simulation(options);
   Engine& engine = simulation.engine();
   const auto& memory = static_cast<const Unplaced&>(engine.memory());
   Evictions evictions(memory, trace);
+  std::optional<Returns> returns;
+  if (noted != nullptr) engine.add_observer(&returns.emplace(trace, *noted));
   try {
     for (std::size_t event = 0; event < step.num_constants(); ++event) {
       const std::size_t before = memory.lifetimes().size();
@@ -192,25 +215,91 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
 
 }  // namespace
 
-std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
-                                           const std::vector<std::int32_t>& held, const StepLimits& limits) {
+namespace {
+
+// A way through a step, and how the policy found it.
+struct Way {
+  SimulatedStep found;
+  ScoreChoice choice;
+  Notes known;
+};
+
+// The cheapest ways, each with another loss.
+class Ways {
+ public:
+  void add(Way way) {
+    auto place = std::find_if(ways_.begin(), ways_.end(), [&](const Way& other) {
+      return way.found.rematerialized <= other.found.rematerialized;
+    });
+    if (place != ways_.end() && place->found.rematerialized == way.found.rematerialized) return;
+    ways_.insert(place, std::move(way));
+    if (ways_.size() > kMostWays) ways_.pop_back();
+  }
+  bool empty() const { return ways_.empty(); }
+  const Way& best() const { return ways_.front(); }
+  bool worth_more() const {
+    return empty() || best().found.rematerialized * kWorthSharing >= best().found.computed;
+  }
+  std::vector<SimulatedStep> take() {
+    std::vector<SimulatedStep> found;
+    for (Way& way : ways_) found.push_back(std::move(way.found));
+    return found;
+  }
+
+ private:
+  std::vector<Way> ways_;
+};
+
+Ways find_ways(const StepTrace& step, const std::vector<Bytes>& sizes, const std::vector<std::int32_t>& held,
+               const StepLimits& limits) {
   StepLimits unobserved = limits;
   unobserved.observer = nullptr;
-  std::optional<SimulatedStep> best;
-  ScoreChoice best_choice;
+  Ways ways;
   for (const ScoreChoice& choice : kScores) {
-    if (best && choice.shared != SharedAncestors::kNone &&
-        best->rematerialized * kWorthSharing < best->computed)
-      break;
+    if (choice.shared != SharedAncestors::kNone && !ways.worth_more()) break;
     std::optional<SimulatedStep> found = simulate_once(step, sizes, held, unobserved, choice);
-    if (!found || (best && found->rematerialized >= best->rematerialized)) continue;
-    best = std::move(found);
-    best_choice = choice;
+    if (!found) continue;
+    ways.add({std::move(*found), choice, {}});
     // One that loses more is not looked at to its end.
-    unobserved.most_rematerialized = best->rematerialized;
+    unobserved.most_rematerialized = ways.best().found.rematerialized;
   }
-  if (best && limits.observer != nullptr) simulate_once(step, sizes, held, limits, best_choice);
-  return best;
+  const std::size_t num_events = step.columns.kinds.size();
+  std::size_t events_left = limits.search_events;
+  for (const Rounds& rounds : kRounds) {
+    const ScoreChoice choice{rounds.time_exponent};
+    Notes notes(step.columns.nbytes.size(), 0);
+    for (int round = 0; round < kMostRounds && ways.worth_more() && events_left >= num_events; ++round) {
+      events_left -= num_events;
+      unobserved.most_rematerialized = limits.most_rematerialized;
+      if (!ways.empty())
+        unobserved.most_rematerialized =
+            std::min(limits.most_rematerialized, kWorthNoting * ways.best().found.rematerialized);
+      for (Nanoseconds& note : notes)
+        note = static_cast<Nanoseconds>(static_cast<double>(note) * rounds.fading);
+      const Notes known = notes;
+      std::optional<SimulatedStep> found =
+          simulate_once(step, sizes, held, unobserved, choice, nullptr, known, &notes);
+      if (found) ways.add({std::move(*found), choice, known});
+      if (notes == known) break;  // the next one would be the same
+    }
+  }
+  return ways;
+}
+
+}  // namespace
+
+std::vector<SimulatedStep> simulate_ways(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                         const std::vector<std::int32_t>& held, const StepLimits& limits) {
+  return find_ways(step, sizes, held, limits).take();
+}
+
+std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                           const std::vector<std::int32_t>& held, const StepLimits& limits) {
+  Ways ways = find_ways(step, sizes, held, limits);
+  if (ways.empty()) return std::nullopt;
+  if (limits.observer != nullptr)
+    simulate_once(step, sizes, held, limits, ways.best().choice, nullptr, ways.best().known);
+  return std::move(ways.take().front());
 }
 
 std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::vector<Bytes>& sizes,

@@ -43,7 +43,7 @@ struct PlannedActions {
 };
 
 // Parts of the budget, in 1/1024, that are left unused in turn when blocks do not find places.
-inline constexpr Bytes kShrinks[] = {0, 10, 20, 40, 60, 100};
+inline constexpr Bytes kShrinks[] = {0, 5, 10, 15, 20, 30, 40, 60, 80, 100};
 inline Bytes shrunk(Bytes budget, Bytes shrink) {
   return budget - budget / 1024 * shrink;
 }
@@ -54,6 +54,8 @@ struct StepLimits {
   std::optional<std::uint32_t> max_depth;
   double max_slowdown = 10.0;
   Nanoseconds most_rematerialized = std::numeric_limits<Nanoseconds>::max();
+  // Events of simulations that learn from those before them: 20 to 40 of them take a millisecond.
+  std::size_t search_events = 40'000;
   Observer* observer = nullptr;  // of a simulation that is looked into; not owned
 };
 
@@ -61,6 +63,11 @@ struct StepLimits {
 // that is evicted and only released. `held` are the tensors that are used after the step.
 std::optional<SimulatedStep> simulate_step(const StepTrace& step, const std::vector<Bytes>& sizes,
                                            const std::vector<std::int32_t>& held, const StepLimits& limits);
+
+// The cheapest ways through the step that were found, the best first: the blocks of one may find places where
+// those of another do not.
+std::vector<SimulatedStep> simulate_ways(const StepTrace& step, const std::vector<Bytes>& sizes,
+                                         const std::vector<std::int32_t>& held, const StepLimits& limits);
 
 // The same, with a plan to say what is evicted and made resident. If memory runs short all the same, a policy
 // decides that knows only the past. Nothing, too, if the actions are not of this step.

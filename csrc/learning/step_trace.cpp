@@ -41,25 +41,55 @@ std::size_t StepTrace::num_bytes() const {
          columns.request_bytes.size() * 12 + held.size() * 4 + constants.size() * 9;
 }
 
-std::optional<StepTrace> cut_step(const RecordedColumns& recorded, std::uint64_t first_number,
+std::optional<StepTrace> cut_step(const RecordedColumns& recorded, const std::vector<std::uint64_t>& outside,
+                                  std::uint64_t first_number,
                                   const std::function<std::optional<Existing>(std::uint64_t)>& existing) {
   StepTrace step;
-  step.first_number = first_number;
-  std::vector<Existing> constants;
-  std::unordered_map<std::uint64_t, std::int32_t> constant_of;
   const std::size_t num_events = recorded.kinds.size();
+  const std::size_t num_recorded = recorded.nbytes.size();
+  auto is_outside = [&](std::size_t event) {
+    return static_cast<EventKind>(recorded.kinds[event]) == EventKind::kConstant &&
+           recorded.aliases[recorded.out_offsets[event]] == kElsewhere;
+  };
+  // Per tensor that was recorded: its number among those that the step made, or which memory outside it is.
+  std::vector<std::int32_t> made(num_recorded, -1);
+  std::vector<std::uint64_t> outside_of(num_recorded);
+  std::int32_t num_made = 0;
+  std::size_t num_outside = 0;
+  for (std::size_t event = 0; event < num_events; ++event) {
+    const bool elsewhere = is_outside(event);
+    for (std::int64_t t = recorded.out_offsets[event]; t < recorded.out_offsets[event + 1]; ++t) {
+      if (elsewhere) {
+        outside_of[t] = outside[num_outside++];
+      } else {
+        made[t] = num_made++;
+      }
+    }
+  }
+
+  std::vector<Existing> constants;
+  std::unordered_map<std::uint64_t, std::int32_t> constant_of;   // by number
+  std::unordered_map<std::uint64_t, std::int32_t> same_outside;  // by first number
   for (std::size_t event = 0; event < num_events; ++event) {
     const bool releases = static_cast<EventKind>(recorded.kinds[event]) == EventKind::kRelease;
     for (std::int64_t a = recorded.arg_offsets[event]; a < recorded.arg_offsets[event + 1]; ++a) {
       const auto number = static_cast<std::uint64_t>(recorded.args[a]);
-      if (number >= first_number) continue;
+      const bool before = number < first_number;
+      if (!before && made[number - first_number] >= 0) continue;
       auto [found, is_new] = constant_of.try_emplace(number, static_cast<std::int32_t>(constants.size()));
       if (is_new) {
-        const std::optional<Existing> there = existing(number);
+        const std::optional<Existing> there = before
+                                                  ? existing(number)
+                                                  : Existing{recorded.nbytes[number - first_number],
+                                                             kElsewhere, outside_of[number - first_number]};
         if (!there) return std::nullopt;
-        constants.push_back(*there);
-        step.constants.push_back(number);
-        step.read.push_back(0);
+        if (there->where == kElsewhere)
+          found->second = same_outside.try_emplace(there->first_number, found->second).first->second;
+        if (found->second == static_cast<std::int32_t>(constants.size())) {
+          constants.push_back(*there);
+          step.constants.push_back(number);
+          step.read.push_back(0);
+        }
       }
       if (!releases) step.read[found->second] = 1;
     }
@@ -73,22 +103,20 @@ std::optional<StepTrace> cut_step(const RecordedColumns& recorded, std::uint64_t
   const auto num_constants = static_cast<std::int32_t>(constants.size());
   auto tensor_of = [&](std::int32_t number) {
     const auto wide = static_cast<std::uint64_t>(number);
-    return wide >= first_number ? num_constants + static_cast<std::int32_t>(wide - first_number)
-                                : constant_of[wide];
+    const std::int32_t index = wide >= first_number ? made[wide - first_number] : -1;
+    return index >= 0 ? num_constants + index : constant_of[wide];
   };
-  std::vector<char> released(static_cast<std::size_t>(num_constants) + recorded.nbytes.size(), 0);
+  std::vector<char> released(static_cast<std::size_t>(num_constants + num_made), 0);
   for (std::size_t event = 0; event < num_events; ++event) {
     const auto kind = static_cast<EventKind>(recorded.kinds[event]);
     const std::int64_t first_arg = recorded.arg_offsets[event];
-    if (kind == EventKind::kMark) continue;
+    if (kind == EventKind::kMark || is_outside(event)) continue;
     if (kind == EventKind::kRelease) {
       const std::int32_t tensor = tensor_of(recorded.args[first_arg]);
       released[tensor] = 1;
       // When the session finds that weights are no longer used depends on what went on before the step. It
       // frees no bytes of the budget.
-      const bool elsewhere = tensor < num_constants ? constants[tensor].where == kElsewhere
-                                                    : recorded.aliases[tensor - num_constants] == kElsewhere;
-      if (elsewhere) continue;
+      if (tensor < num_constants && constants[tensor].where == kElsewhere) continue;
     }
     for (std::int64_t a = first_arg; a < recorded.arg_offsets[event + 1]; ++a) {
       columns.args.push_back(tensor_of(recorded.args[a]));

@@ -68,7 +68,7 @@ Bytes top_of(const std::vector<PlacedBlock>& blocks) {
 class FirstFit {
  public:
   FirstFit(const std::vector<PlacedBlock>& blocks, std::uint32_t num_times)
-      : given_(blocks), best_(blocks), num_times_(num_times) {
+      : given_(blocks), num_times_(num_times) {
     for (std::uint32_t i : sorted_by(blocks, &PlacedBlock::born))
       if (blocks[i].address == kNoAddress) by_birth_.push_back(i);
   }
@@ -81,12 +81,22 @@ class FirstFit {
     if (try_order(descending(size)) <= enough) return;
     if (try_order(descending(life)) <= enough) return;
     if (try_order(descending(area)) <= enough) return;
+    if (try_order(large_first()) <= enough) return;
+    const std::vector<Bytes> pressure = find_pressure();
+    if (try_order(descending([&](std::uint32_t i) { return std::pair(pressure[i], given_[i].nbytes); })) <=
+        enough)
+      return;
     try_order(by_birth_);
   }
 
-  const std::vector<PlacedBlock>& best() const { return best_; }
-  const Order& best_order() const { return best_order_; }
-  Bytes best_top() const { return best_top_; }
+  // The orders that were tried to their end, the best first.
+  struct Try {
+    Bytes top;
+    Order order;
+    std::vector<PlacedBlock> placed;
+  };
+  const std::vector<Try>& tries() const { return tries_; }
+  Bytes best_top() const { return tries_.empty() ? kNoAddress : tries_.front().top; }
   std::uint64_t looks() const { return looks_; }
 
  private:
@@ -99,6 +109,38 @@ class FirstFit {
     return order;
   }
 
+  // Of blocks that are large beside the others, and of the rest, those that live long come first.
+  Order large_first() const {
+    Bytes largest = 0;
+    for (const PlacedBlock& block : given_) largest = std::max(largest, block.nbytes);
+    return descending([&](std::uint32_t i) {
+      return std::pair(given_[i].nbytes >= largest / 2, given_[i].dies - given_[i].born);
+    });
+  }
+
+  // By block, the most bytes that live at a time of its life.
+  std::vector<Bytes> find_pressure() const {
+    std::vector<Bytes> live(num_times_ + 1, 0);
+    for (const PlacedBlock& block : given_) {
+      live[block.born] += block.nbytes;
+      live[block.dies] -= block.nbytes;
+    }
+    std::partial_sum(live.begin(), live.end(), live.begin());
+    std::vector<Bytes> pressure(given_.size(), 0);
+    // Times up to the one at hand that have more bytes than all later ones: the first since the birth of a
+    // block that dies now has the most.
+    std::vector<std::uint32_t> peaks;
+    std::uint32_t time = 0;
+    for (std::uint32_t i : sorted_by(given_, &PlacedBlock::dies)) {
+      for (; time < given_[i].dies; ++time) {
+        while (!peaks.empty() && live[peaks.back()] <= live[time]) peaks.pop_back();
+        peaks.push_back(time);
+      }
+      pressure[i] = live[*std::lower_bound(peaks.begin(), peaks.end(), given_[i].born)];
+    }
+    return pressure;
+  }
+
   // Returns the best top so far.
   Bytes try_order(const Order& order) {
     std::vector<PlacedBlock> blocks = given_;
@@ -108,29 +150,25 @@ class FirstFit {
     const std::uint64_t most_looks = kLooksPerBlock * std::max<std::uint64_t>(order.size(), 1000);
     bool complete = true;
     for (std::uint32_t i : order) {
-      complete = best_top_ == kNoAddress || occupancy.looks() <= most_looks;
+      complete = tries_.empty() || occupancy.looks() <= most_looks;
       if (!complete) break;
       PlacedBlock& block = blocks[i];
       block.address = occupancy.lowest(block.born, block.dies, block.nbytes);
       occupancy.add(block.born, block.dies, block.address, block.nbytes);
     }
     looks_ += occupancy.looks();
-    if (!complete) return best_top_;
+    if (!complete) return best_top();
     const Bytes top = top_of(blocks);
-    if (best_top_ == kNoAddress || top < best_top_) {
-      best_top_ = top;
-      best_ = std::move(blocks);
-      best_order_ = order;
-    }
-    return best_top_;
+    const auto place =
+        std::find_if(tries_.begin(), tries_.end(), [&](const Try& other) { return top < other.top; });
+    tries_.insert(place, {top, order, std::move(blocks)});
+    return best_top();
   }
 
   const std::vector<PlacedBlock>& given_;
-  std::vector<PlacedBlock> best_;
   const std::uint32_t num_times_;
   Order by_birth_;
-  Order best_order_;
-  Bytes best_top_ = kNoAddress;
+  std::vector<Try> tries_;
   std::uint64_t looks_ = 0;
 };
 
@@ -159,23 +197,37 @@ void check_given(const std::vector<PlacedBlock>& blocks) {
   sweep(fixed, start, [&](const PlacedBlock& block) { live.erase(block.address); });
 }
 
+// The search begins with so many of the orders.
+constexpr std::size_t kStarts = 3;
+
 // Ejection finds small repairs quickly, orders find the rest; neither is better on all networks. A move of
 // ejection takes some 30 times as long, so it gets fewer.
 std::vector<PlacedBlock> search(const FirstFit& first_fit, std::uint32_t num_times,
                                 const std::vector<bool>& fixed, Bytes enough, std::uint64_t max_moves,
                                 std::uint64_t seed, std::uint64_t& moves) {
   const std::uint64_t few = (max_moves + 31) / 32;
-  EjectionSearch repair(first_fit.best(), fixed, seed);
+  EjectionSearch repair(first_fit.tries().front().placed, fixed, seed);
   const bool repaired = repair.reach(enough, few);
   moves = repair.moves();
   if (repaired) return repair.best();
 
-  OrderSearch orders(first_fit.best(), first_fit.best_order(), num_times, seed);
-  orders.run(enough, max_moves - std::min(max_moves, 2 * few));
-  moves += orders.moves();
-  if (orders.best_top() <= enough) return orders.best();
+  // Which order leads to the best one is not known before.
+  const std::size_t starts = std::min(kStarts, first_fit.tries().size());
+  const std::uint64_t share = (max_moves - std::min(max_moves, 2 * few)) / starts;
+  std::vector<PlacedBlock> best = repair.best();
+  Bytes best_top = repair.best_top();
+  for (std::size_t start = 0; start < starts; ++start) {
+    const FirstFit::Try& from = first_fit.tries()[start];
+    OrderSearch orders(from.placed, from.order, num_times, seed);
+    orders.run(enough, share);
+    moves += orders.moves();
+    if (orders.best_top() <= enough) return orders.best();
+    if (orders.best_top() >= best_top) continue;
+    best = orders.best();
+    best_top = orders.best_top();
+  }
 
-  EjectionSearch last(orders.best(), fixed, seed);
+  EjectionSearch last(best, fixed, seed);
   last.approach(enough, max_moves - moves < few ? max_moves - moves : few);
   moves += last.moves();
   return last.best();
@@ -208,7 +260,7 @@ PlacementResult place(std::vector<PlacedBlock>& blocks, Bytes limit, std::uint64
     for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].address = placed[i].address;
   };
   if (first_fit.best_top() <= enough) {
-    take(first_fit.best());
+    take(first_fit.tries().front().placed);
   } else {
     std::vector<bool> fixed;
     for (const PlacedBlock& block : blocks) fixed.push_back(block.address != kNoAddress);

@@ -129,7 +129,12 @@ class Clairvoyant final : public Policy {
       wait = foresight_->until(needed);
     }
     const double time = std::pow(static_cast<double>(std::max<Nanoseconds>(wait, 1)), time_exponent_);
-    return static_cast<double>(cost(id)) / (nbytes * time);
+    return static_cast<double>(std::max(cost(id), took_to_return(id))) / (nbytes * time);
+  }
+
+  Nanoseconds took_to_return(StorageId id) const {
+    if (foresight_ == nullptr || tier_ != nullptr) return 0;
+    return foresight_->took_to_return(records_.value(records_.storage(id).values[0]).tag);
   }
 
   Nanoseconds cost(StorageId id) {

@@ -44,6 +44,13 @@ class Foresight {
     return cursor < end ? positions_[cursor] : kNever;
   }
 
+  // What it took to have each value back in an earlier run of the same step, by tag. Not owned; null: there
+  // was none.
+  void remember(const std::vector<Nanoseconds>* returns) { returns_ = returns; }
+  Nanoseconds took_to_return(std::uint64_t tag) const {
+    return returns_ != nullptr && tag < returns_->size() ? (*returns_)[tag] : 0;
+  }
+
   // The time from now until then, without rematerialization.
   Nanoseconds until(Position position) const { return starts_[position] - starts_[now_]; }
 
@@ -53,6 +60,7 @@ class Foresight {
   mutable std::vector<std::uint32_t> cursor_;
   std::vector<Position> positions_;
   Position now_ = 0;
+  const std::vector<Nanoseconds>* returns_ = nullptr;
 };
 
 }  // namespace remint

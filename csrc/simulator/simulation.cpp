@@ -142,18 +142,34 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
 void Simulation::foresee() {
   std::vector<Foresight::Use> uses;
   std::vector<Nanoseconds> starts(trace_->num_events + 1, 0);
+  // A name of bytes that were written since means what was written last. By tensor: the first name of its
+  // bytes, and what had been written last when it got its name. By first name: what was written last.
+  std::vector<std::int32_t> first_name(trace_->num_tensors);
+  std::vector<std::int32_t> written_before(trace_->num_tensors, -1);
+  std::vector<std::int32_t> written_last(trace_->num_tensors, -1);
+  auto use = [&](std::int32_t tensor, std::size_t event) {
+    const std::int32_t last = written_last[first_name[tensor]];
+    const std::int32_t meant = last == written_before[tensor] ? tensor : last;
+    uses.push_back({static_cast<std::uint64_t>(meant), static_cast<Foresight::Position>(event)});
+  };
   for (std::size_t event = 0; event < trace_->num_events; ++event) {
     starts[event + 1] = starts[event] + trace_->nanoseconds[event];
-    if (trace_->kind(event) == EventKind::kRelease) continue;
-    for (std::int64_t a = trace_->arg_offsets[event]; a < trace_->arg_offsets[event + 1]; ++a) {
-      uses.push_back({static_cast<std::uint64_t>(trace_->args[a]), static_cast<Foresight::Position>(event)});
+    const std::int64_t first_arg = trace_->arg_offsets[event];
+    if (trace_->kind(event) != EventKind::kRelease) {
+      for (std::int64_t a = first_arg; a < trace_->arg_offsets[event + 1]; ++a) use(trace_->args[a], event);
+    }
+    const bool mutates = trace_->kind(event) == EventKind::kMutate;
+    for (std::int64_t t = trace_->out_offsets[event]; t < trace_->out_offsets[event + 1]; ++t) {
+      const auto tensor = static_cast<std::int32_t>(t);
+      const bool shares = trace_->aliases[t] >= 0 && (!mutates || options_.ghosts);
+      first_name[t] = shares ? first_name[trace_->args[first_arg + trace_->aliases[t]]] : tensor;
+      if (shares && mutates) written_last[first_name[t]] = tensor;
+      written_before[t] = written_last[first_name[t]];
     }
   }
-  for (std::size_t i = 0; i < trace_->num_held; ++i) {
-    uses.push_back(
-        {static_cast<std::uint64_t>(trace_->held[i]), static_cast<Foresight::Position>(trace_->num_events)});
-  }
+  for (std::size_t i = 0; i < trace_->num_held; ++i) use(trace_->held[i], trace_->num_events);
   foresight_ = std::make_unique<Foresight>(uses, std::move(starts), trace_->num_tensors);
+  foresight_->remember(options_.returns);
   foreseen_ = trace_->num_events;
   engine_.foresee(foresight_.get());
 }
@@ -220,7 +236,8 @@ void Simulation::SimulatedOp::describe(OpDescription& description) {
   for (std::int64_t a = 0; a < num_args; ++a) {
     const ValueId value = simulation_.recorded_value_of(trace.args[first_arg + a]);
     description.acquired.push_back(value);
-    written[a] = trace.effects[first_arg + a] != kReads;
+    const std::uint8_t effect = trace.effects[first_arg + a];
+    written[a] = effect == kOverwrites ? simulation_.overwrites(event_, a) : effect != kReads;
     if (written[a]) continue;
     input_of[a] = static_cast<std::uint32_t>(description.inputs.size());
     description.inputs.push_back(value);
@@ -255,6 +272,18 @@ void Simulation::SimulatedOp::describe(OpDescription& description) {
   for (std::int64_t a = 0; a < num_args; ++a) {
     if (written[a]) description.written.push_back(description.acquired[a]);
   }
+}
+
+// An op that reads the same bytes through another argument needs what was there before.
+bool Simulation::overwrites(std::size_t event, std::int64_t argument) const {
+  const TraceColumns& trace = *trace_;
+  const std::int64_t first = trace.arg_offsets[event];
+  if (trace.effects[first + argument] != kOverwrites) return false;
+  const std::uint32_t handle = tensors_[trace.args[first + argument]].handle;
+  for (std::int64_t a = first; a < trace.arg_offsets[event + 1]; ++a) {
+    if (trace.effects[a] == kReads && tensors_[trace.args[a]].handle == handle) return false;
+  }
+  return true;
 }
 
 void Simulation::run_op(std::size_t event) {
@@ -311,8 +340,7 @@ void Simulation::request_memory(std::size_t event, bool again, std::vector<Block
     // An output that overwrote another value gets a block of its own this time, before the op runs.
     for (std::size_t k = 0; k < num_outputs; ++k) {
       const std::int32_t alias = trace.aliases[first + k];
-      if (alias >= 0 && trace.effects[trace.arg_offsets[event] + alias] == kOverwrites)
-        blocks[k] = engine_.allocate(trace.nbytes[first + k]);
+      if (alias >= 0 && overwrites(event, alias)) blocks[k] = engine_.allocate(trace.nbytes[first + k]);
     }
   }
   const std::int64_t begin = trace.request_offsets[event];

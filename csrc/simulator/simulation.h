@@ -17,6 +17,9 @@ struct SimulationOptions {
   bool placed = true;   // on the arena: blocks have addresses. Otherwise their lifetimes are noted (Unplaced)
   bool ghosts = false;  // in-place ops take over the bytes they write; otherwise they make a copy
   bool foresees = true;  // a policy that asks for the future is told
+  // What it took to have the value of each tensor back in an earlier run, for a policy that is told the
+  // future. Not owned.
+  const std::vector<Nanoseconds>* returns = nullptr;
   EngineOptions engine;
 };
 
@@ -74,6 +77,8 @@ class Simulation final : private Device {
   void add_constant(std::int32_t tensor);
   void release(std::int32_t tensor);
   void run_op(std::size_t event);
+  // Whether the op writes all of that argument, and needs nothing of what was there.
+  bool overwrites(std::size_t event, std::int64_t argument) const;
   void rename_written(std::size_t event);
   void request_memory(std::size_t event, bool again, std::vector<BlockId>& blocks);
   void run(const Op& op, std::vector<BlockId>& blocks) override { request_memory(op.tag, true, blocks); }

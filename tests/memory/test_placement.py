@@ -217,3 +217,18 @@ def test_given_addresses_may_follow_each_other_in_time():
     blocks = [Block(4, 0, 2, 0), Block(4, 2, 3, 2), Block(2, 0, 3)]
     placed = place(blocks, 8)
     assert placed.addresses == [0, 2, 6]
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        # Large blocks first, and of the rest those that live long.
+        [(2, 0, 5), (8, 1, 2), (2, 2, 7), (3, 3, 7), (3, 4, 6), (3, 5, 6), (1, 6, 7)],
+        # Blocks of the times at which most bytes live first.
+        [(3, 0, 4), (3, 1, 2), (1, 2, 3), (3, 3, 6), (2, 4, 6), (2, 5, 6)],
+    ],
+)
+def test_some_blocks_need_another_order(blocks: list[tuple[int, int, int]]):
+    """By size, lifetime, area or birth alone, first fit does not reach the byte peak."""
+    given = [Block(nbytes * ALIGNMENT, born, dies) for nbytes, born, dies in blocks]
+    assert place(given, peak(given), max_moves=0).fits

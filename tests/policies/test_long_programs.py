@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remint import _core, generators
@@ -137,6 +137,7 @@ def test_the_clairvoyant_policy_scores_as_many_candidates_however_many_there_are
     trace=st.builds(random_program, st.integers(0, 2**32), st.integers(1, 60), mutations=st.sampled_from([0.0, 0.3])),
     percent=st.integers(60, 100),
 )
+@example(trace=random_program(4_000_000, 33, mutations=0.3), percent=60)  # old names of bytes that were written since
 def test_the_clairvoyant_policy_evicts_what_it_would_if_it_scored_all(trace, percent):
     runs = []
     for windows in ("few", "all"):

@@ -98,6 +98,29 @@ def test_a_step_that_comes_again_is_learned(name, dropout):
     assert "learned" in str(run)
 
 
+def test_weights_that_are_read_again_after_their_recipes_are_gone():
+    """How often a step does that depends on what is pinned. The tensors of the step have the same numbers then, too."""
+    model, plain = pair()
+    x = torch.randn(512, 32)
+    budget = int(0.75 * peak_of_step(model, x))
+    weight = torch.randn(32, 32)
+    kept = []
+
+    def before_step(number):
+        kept.clear()
+        product = x @ weight
+        if number < 2:
+            product.data_ptr()  # it is pinned, so nothing reads the weight any more
+        kept.extend([product, x @ weight])
+
+    with remint.budget(budget, plan=False, costs=COSTS, check=True) as run:
+        inside = train(model, optimizer_of("sgd", model), [x] * 8, before_step)
+    assert same(inside, train(plain, optimizer_of("sgd", plain), [x] * 8))
+    assert run.num_evictions > 0
+    assert run.learning.num_departures == 0, run.learning.last_departure
+    assert run.learning.learned.num_steps == 6
+
+
 def test_how_many_steps_it_takes_to_learn():
     """One shows that memory is short, and one is noted. After a departure, one is noted again."""
     model, plain = pair()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remint import _core
+from remint import _core, generators, simulate
 from remint.graph.step_model import step_model
 from remint.trace import Trace, TraceBuilder
 from tests.support.trace_strategies import steps
@@ -100,3 +100,55 @@ def follow(trace: Trace, budget: int) -> bool:
     assert runs(followed["decisions"]) == runs(simulated["decisions"])
     assert followed["rematerialized_ns"] == simulated["rematerialized_ns"]
     return True
+
+
+@pytest.mark.parametrize(
+    ("trace", "percent", "part"),
+    [(generators.rnn(30), 20, 0.6), (generators.residual(20), 30, 0.95), (generators.tree(5), 20, 0.85)],
+    ids=["rnn", "residual", "tree"],
+)
+def test_simulations_learn_from_each_other(trace: Trace, percent: int, part: float):
+    """What a simulation noted of the cost of having values back makes the next one lose less."""
+    budget = trace.peak_bytes * percent // 100
+
+    def loss(search_events: int) -> int:
+        found = _core.simulate_step(
+            trace, budget=budget, alignment=ALIGNMENT, arena_bytes=4 * budget, search_events=search_events
+        )
+        assert found is not None
+        followed = found["followed"]
+        assert followed is not None
+        assert not followed["departed"]
+        assert followed["rematerialized_ns"] == found["rematerialized_ns"]
+        return found["rematerialized_ns"]
+
+    assert loss(100_000) < part * loss(0)
+
+
+@pytest.mark.parametrize("percent", [30, 40, 60])
+@pytest.mark.parametrize("seed", range(4))
+def test_to_look_longer_is_never_worse(seed: int, percent: int):
+    trace = generators.random_dag(80, seed=seed)
+    budget = trace.peak_bytes * percent // 100
+    quick, long = (
+        _core.simulate_step(trace, budget=budget, alignment=ALIGNMENT, search_events=events) for events in (0, 20_000)
+    )
+    assert quick is not None
+    assert long is not None
+    assert long["rematerialized_ns"] <= quick["rematerialized_ns"]
+
+
+@pytest.mark.parametrize("policy", ["lru", "coop"])
+def test_bytes_that_an_op_overwrites_and_reads_through_another_name(policy: str):
+    """The op cannot run again: what it read is gone."""
+    b = TraceBuilder()
+    weight = b.constant(64)
+    (filled,) = b.mutate("fill", [weight], [0], 1e-3)
+    (added,) = b.mutate("add", [filled, weight], [0], 1e-3, overwritten=[0])
+    (first,) = b.call("a", [added], [64], 1e-3)
+    (second,) = b.call("b", [first], [64], 1e-3)
+    (third,) = b.call("c", [second], [64], 1e-3)
+    b.call("d", [third, added], [64], 1e-3)
+    run = simulate(b.build(held=[]), budget=3 * 64, policy=policy, memory="arena")
+    assert run.status == "ok"
+    assert run.num_evictions > 0

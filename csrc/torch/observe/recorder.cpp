@@ -32,6 +32,11 @@ void Recorder::constant(Bytes nbytes, std::int32_t where) {
   end_event(EventKind::kConstant);
 }
 
+void Recorder::outside(Bytes nbytes, std::uint64_t first_number) {
+  outside_.push_back(first_number);
+  constant(nbytes, kElsewhere);
+}
+
 void Recorder::about(EventKind kind, std::uint64_t tensor) {
   columns_.args.push_back(static_cast<std::int32_t>(tensor));
   columns_.effects.push_back(kReads);

@@ -20,6 +20,7 @@ class Recorder final : public SessionObserver, public Observer {
   // SessionObserver.
   bool wants_ops() const override { return true; }
   void constant(Bytes nbytes, std::int32_t where) override;
+  void outside(Bytes nbytes, std::uint64_t first_number) override;
   using Observer::released;
   void released(std::uint64_t number) override { about(EventKind::kRelease, number); }
   void mark(const char* name) override;
@@ -35,9 +36,14 @@ class Recorder final : public SessionObserver, public Observer {
   void materialized(ValueId, std::uint64_t number) override { about(EventKind::kMaterialize, number); }
 
   const RecordedColumns& columns() const { return columns_; }
+  // Of the constants outside of the arena, in their order: the first number that each of them ever had.
+  const std::vector<std::uint64_t>& outside() const { return outside_; }
   const std::vector<std::string>& names() const { return names_; }
   // Forgets the events so far, but not the names.
-  void clear() { columns_ = RecordedColumns(); }
+  void clear() {
+    columns_ = RecordedColumns();
+    outside_.clear();
+  }
 
  private:
   struct Request {
@@ -52,6 +58,7 @@ class Recorder final : public SessionObserver, public Observer {
   void note_op(Nanoseconds cost, std::uint64_t signature, std::int32_t name, std::int32_t source);
 
   RecordedColumns columns_;
+  std::vector<std::uint64_t> outside_;
   std::vector<std::string> names_;
   std::unordered_map<const Operator*, std::int32_t> name_of_;
   std::vector<Request> requests_;

@@ -39,8 +39,10 @@ class SessionObserver {
   virtual ~SessionObserver() = default;
   // Whether `ran` is worth preparing for.
   virtual bool wants_ops() const { return false; }
-  // Memory that no op made, or that is outside of the arena, got a number.
+  // Memory that no op made got a number.
   virtual void constant(Bytes /*nbytes*/, std::int32_t /*where*/) {}
+  // Memory outside of the arena got a number. If an op read it before, it had another one then.
+  virtual void outside(Bytes /*nbytes*/, std::uint64_t /*first_number*/) {}
   virtual void released(std::uint64_t /*number*/) {}
   // The program passes a point with a name.
   virtual void mark(const char* /*name*/) {}

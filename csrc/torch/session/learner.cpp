@@ -17,6 +17,8 @@ constexpr std::size_t kMostSteps = 8;
 constexpr std::size_t kMostEvents = 4'000'000;
 // A step for which no guide was found so often is left to the policy.
 constexpr std::uint32_t kMostFailures = 3;
+// For a step, something better than the policy's own choice is searched for so often: once per limit.
+constexpr std::uint32_t kMostSearches = sizeof kShrinks / sizeof *kShrinks;
 // A trace has numbers of 32 bits.
 constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 30;
 // CPU seconds of the plans of a step, one after the other: a quick one, and better ones. A step that loses
@@ -80,11 +82,11 @@ void Learner::boundary() {
   stop_recording();
   if (ended != kNone && last_ != kNone) known_[last_].next = ended;
   last_ = ended;
-  last_first_number_ = first_number_;
+  last_numbers_ = std::exchange(state_.step_numbers, {});
   counted_ = false;
   at_last_begin_ = at_begin_;
   at_begin_ = state_.engine->statistics();
-  first_number_ = state_.next_number;
+  state_.step_numbers.begin(state_.next_number);
   used_at_begin_ = state_.arena->used();
   if (ended == kNone && !pressed) return;
   if (ended == kNone || !follow(next_of(ended))) record();
@@ -104,7 +106,7 @@ void Learner::forget_found_steps() {
   following_ = kNone;
   stop_recording();
   forget_steps();
-  first_number_ = last_first_number_;
+  state_.step_numbers.extend(last_numbers_);
   at_begin_ = at_last_begin_;
   figures_ = figures_before_;
   counted_ = false;
@@ -130,7 +132,7 @@ void Learner::interrupted() {
   last_ = kNone;
   backward_ = false;
   at_begin_ = state_.engine->statistics();
-  first_number_ = state_.next_number;
+  state_.step_numbers.begin(state_.next_number);
 }
 
 void Learner::count(StepFigures& figures) {
@@ -175,11 +177,12 @@ void Learner::record() {
   existing_.clear();
   for (OwnedStorage* owned : state_.owned->owners()) {
     if (owned == nullptr) continue;
-    existing_[state_.number_of(owned->value)] = {state_.storage_of(owned->value).nbytes, kFresh};
+    existing_[state_.number_of(owned->value)] = {state_.storage_of(owned->value).nbytes, kFresh, 0};
   }
-  for (const auto& [offset, raw] : state_.owned->raw()) existing_[raw.number] = {raw.nbytes, kRaw};
-  state_.constants->for_each(
-      [&](std::uint64_t number, Bytes nbytes) { existing_[number] = {nbytes, kElsewhere}; });
+  for (const auto& [offset, raw] : state_.owned->raw()) existing_[raw.number] = {raw.nbytes, kRaw, 0};
+  state_.constants->for_each([&](std::uint64_t number, Bytes nbytes, std::uint64_t first_number) {
+    existing_[number] = {nbytes, kElsewhere, first_number};
+  });
   state_.engine->add_observer(&recorder_);
   state_.observer = &recorder_;
 }
@@ -194,11 +197,13 @@ void Learner::stop_recording() {
 // Returns which step was noted: a new one, or one that was known. kNone if it cannot be learned.
 std::uint32_t Learner::learn() {
   const RecordedColumns& recorded = recorder_.columns();
-  if (recorded.kinds.empty() || recorded.kinds.size() > kMostEvents) return kNone;
-  std::optional<StepTrace> step = cut_step(recorded, first_number_, [&](std::uint64_t number) {
-    auto found = existing_.find(number);
-    return found == existing_.end() ? std::nullopt : std::optional<Existing>(found->second);
-  });
+  const StepNumbers& numbers = state_.step_numbers;
+  if (recorded.kinds.empty() || recorded.kinds.size() > kMostEvents || !numbers.complete()) return kNone;
+  std::optional<StepTrace> step =
+      cut_step(recorded, recorder_.outside(), numbers.first(), [&](std::uint64_t number) {
+        auto found = existing_.find(number);
+        return found == existing_.end() ? std::nullopt : std::optional<Existing>(found->second);
+      });
   if (!step) return kNone;
   std::uint32_t id = 0;
   while (id < known_.size() && !known_[id].trace.same_as(*step)) ++id;
@@ -216,9 +221,10 @@ std::uint32_t Learner::learn() {
   // constants are not found where they should be, and the step is noted again.
   const std::uint32_t before = last_ == kNone ? id : last_;
   known.roles.clear();
-  for (std::uint64_t number : known.trace.constants) {
-    const bool from_last = number >= last_first_number_;
-    known.roles.push_back(from_last ? Role{before, number - last_first_number_} : Role{kNone, number});
+  for (std::size_t i = 0; i < known.trace.num_constants(); ++i) {
+    const std::uint64_t number = known.trace.constants[i];
+    const bool from_last = number >= last_numbers_.first() && known.trace.columns.aliases[i] != kElsewhere;
+    known.roles.push_back(from_last ? Role{before, last_numbers_.index_of(number)} : Role{kNone, number});
   }
   if (known.signatures.empty()) {
     const RecordedColumns& columns = known.trace.columns;
@@ -275,7 +281,7 @@ bool Learner::follow(std::uint32_t id) {
   used_by_others_ = 0;
   for (const Occupied& other : surroundings.others) used_by_others_ += other.nbytes;
   state_.arena->reset_recent_peak();
-  state_.engine->follow(*known.guide, state_.next_number);
+  state_.engine->follow(*known.guide, state_.step_numbers);
   return true;
 }
 
@@ -359,7 +365,7 @@ bool Learner::find_constants(KnownStep& known, Surroundings& surroundings, std::
     std::uint64_t number = role.number;
     if (role.step != kNone) {
       if (role.step != last_) return false;
-      number += last_first_number_;
+      number = last_numbers_.number_at(number);
     }
     if (auto raw = raw_offsets.find(number); raw != raw_offsets.end()) {
       there = {raw->second, state_.arena->footprint(nbytes)};
@@ -408,22 +414,32 @@ StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) 
 // False if there is no use in trying with less.
 bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
                          const std::vector<Bytes>& sizes) {
-  const StepLimits limits = limits_with(surroundings, shrink);
+  StepLimits limits = limits_with(surroundings, shrink);
+  // A step can begin in other surroundings again and again.
+  if (known.num_searches++ >= kMostSearches) limits.search_events = 0;
   const auto id = static_cast<std::uint32_t>(&known - known_.data());
-  known.simulated = simulate_step(known.trace, sizes, used_afterwards(id), limits);
+  known.simulated.reset();
   known.planned = false;
-  if (known.plan) {
-    std::optional<SimulatedStep> planned =
-        simulate_planned(known.trace, sizes, used_afterwards(id), limits, *known.plan);
-    if (planned && (!known.simulated || planned->rematerialized < known.simulated->rematerialized)) {
-      known.simulated = std::move(planned);
-      known.planned = true;
-    }
+  auto take_if_placed = [&](SimulatedStep& way, bool planned) {
+    if (way.rematerialized >= known.greedy_rematerialized) return;
+    known.guide = place_step(way, surroundings, state_.arena->budget(), state_.backend.alignment());
+    if (!known.guide) return;
+    known.simulated = std::move(way);
+    known.planned = planned;
+  };
+  std::vector<SimulatedStep> ways = simulate_ways(known.trace, sizes, used_afterwards(id), limits);
+  std::optional<SimulatedStep> planned;
+  if (known.plan) planned = simulate_planned(known.trace, sizes, used_afterwards(id), limits, *known.plan);
+  bool useful = false;
+  if (planned && (ways.empty() || planned->rematerialized < ways.front().rematerialized)) {
+    useful = planned->rematerialized < known.greedy_rematerialized;
+    take_if_placed(*planned, true);
   }
-  if (!known.simulated || known.simulated->rematerialized >= known.greedy_rematerialized) return false;
-  known.guide =
-      place_step(*known.simulated, surroundings, state_.arena->budget(), state_.backend.alignment());
-  return true;
+  for (SimulatedStep& way : ways) {
+    useful = useful || way.rematerialized < known.greedy_rematerialized;
+    if (!known.guide) take_if_placed(way, false);
+  }
+  return useful;
 }
 
 // Which of the tensors that outlive the step are more than released by the step after it, as far as that is

@@ -108,7 +108,8 @@ class Learner {
     std::uint32_t num_questions = 0;       // that the process was asked
     Bytes plan_less = 0;                   // parts of the budget, in 1/1024, that the next plan leaves unused
     Surroundings placed_for;
-    std::uint32_t failures = 0;  // to find a guide that is better than the policy
+    std::uint32_t num_searches = 0;  // for a way through it that costs less
+    std::uint32_t failures = 0;      // to find a guide that is better than the policy
   };
 
   std::uint32_t next_of(std::uint32_t id) const;
@@ -143,10 +144,9 @@ class Learner {
   PlanningProcess planner_;
   std::uint32_t asked_ = kNone;  // the step that a plan was asked for
   std::size_t op_ = 0;           // the next op of the step that is followed
-  std::uint64_t first_number_ = 0;
-  // The step before: which it was, and its first number.
+  // The step before: which it was, and its numbers.
   std::uint32_t last_ = kNone;
-  std::uint64_t last_first_number_ = 0;
+  StepNumbers last_numbers_;
   Statistics at_begin_;
   Statistics at_last_begin_;
   bool counted_ = false;            // the step at hand is among the figures

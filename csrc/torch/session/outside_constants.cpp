@@ -29,14 +29,19 @@ ValueId OutsideConstants::use(c10::StorageImpl* storage) {
     state_.forget_dropped();
     place = values_.find(storage);
   }
+  const std::uint64_t number = state_.next_number++;
+  if (state_.learner != nullptr) state_.step_numbers.note_outside(number);
+  std::uint64_t first_number = number;
   if (place == values_.end()) {
-    place = values_.emplace(storage, state_.engine->adopt_constant(kNone, 0, state_.next_number++)).first;
+    place = values_.emplace(storage, state_.engine->adopt_constant(kNone, 0, number)).first;
   } else {
     // Of the same storage, or of one that was at its address: no recipe reads it, so it can be of any.
-    state_.engine->reuse_cached(place->second, state_.next_number++);
+    first_number = entries_[state_.engine->records().value(place->second).storage].first_number;
+    state_.engine->reuse_cached(place->second, number);
   }
-  state_.observer->constant(static_cast<Bytes>(storage->nbytes()), remint::kElsewhere);
-  keep(place->second, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  state_.observer->outside(static_cast<Bytes>(storage->nbytes()), first_number);
+  keep(place->second, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)).first_number =
+      first_number;
   return place->second;
 }
 
@@ -47,10 +52,12 @@ void OutsideConstants::adopt(ValueId value, c10::intrusive_ptr<c10::StorageImpl>
   keep(value, std::move(storage));
 }
 
-void OutsideConstants::keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage) {
+OutsideConstants::Entry& OutsideConstants::keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage) {
   const StorageId id = state_.engine->records().value(value).storage;
   if (id >= entries_.size()) entries_.resize(std::max<std::size_t>(id + 1, entries_.size() * 2));
-  entries_[id] = {std::move(storage), state_.number_of(value)};
+  const std::uint64_t number = state_.number_of(value);
+  entries_[id] = {std::move(storage), number, number};
+  return entries_[id];
 }
 
 void OutsideConstants::forget(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone) {

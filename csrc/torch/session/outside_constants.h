@@ -34,11 +34,11 @@ class OutsideConstants {
   void forget(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone);
   void cache(StorageId id, std::vector<c10::intrusive_ptr<c10::StorageImpl>>& gone);
   void clear();
-  // Calls visit(number, nbytes) for each that a recipe reads.
+  // Calls visit(number, nbytes, first_number) for each that a recipe reads.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     for (const Entry& entry : entries_) {
-      if (entry.storage) visit(entry.number, static_cast<Bytes>(entry.storage->nbytes()));
+      if (entry.storage) visit(entry.number, static_cast<Bytes>(entry.storage->nbytes()), entry.first_number);
     }
   }
 
@@ -46,13 +46,14 @@ class OutsideConstants {
   struct Entry {
     c10::intrusive_ptr<c10::StorageImpl> storage;  // null: it is cached, or no constant
     std::uint64_t number = 0;
-    bool retired = false;  // the program dropped it
-    bool used = true;      // since the last sweep
+    std::uint64_t first_number = 0;  // before it was cached, if it ever was
+    bool retired = false;            // the program dropped it
+    bool used = true;                // since the last sweep
   };
 
   bool is_read(ValueId value) const;
   // Keeps `storage` alive for the recipes that read `value`.
-  void keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage);
+  Entry& keep(ValueId value, c10::intrusive_ptr<c10::StorageImpl> storage);
   void sweep();
 
   SessionState& state_;
