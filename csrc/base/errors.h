@@ -34,6 +34,13 @@ class ReplayInCircles : public OutOfMemory {
       : OutOfMemory("the values that a rematerialization needs evict each other", requested, inputs) {}
 };
 
+// A recipe reads bytes that the program has freed and will write again, and that are not back yet.
+class SourceAway : public OutOfMemory {
+ public:
+  explicit SourceAway(Bytes nbytes)
+      : OutOfMemory("the bytes that a rematerialization reads were freed by the program", nbytes, nbytes) {}
+};
+
 // More time went into rematerialization than the caller allows.
 class Thrash : public std::runtime_error {
  public:

@@ -64,11 +64,9 @@ BlockId Allocation::allocate_guided(Bytes nbytes) {
   const Stopwatch stopwatch(state_.statistics.searching);
   Guide& guide = state_.guide;
   if (guide.next(nbytes)) {
-    for (std::uint64_t tag : guide.victims()) {
-      const StorageId victim = guide.storage_of(tag);
+    for (const auto& [tag, victim] : guide.victims()) {
       // Evicting one can free another for good.
-      if (victim == kNone || !state_.records.storage(victim).has_bytes() || state_.root_tag(victim) != tag)
-        continue;
+      if (!state_.records.storage(victim).has_bytes() || state_.root_tag(victim) != tag) continue;
       if (!state_.candidates.contains(victim)) {
         guide.departs(Departure::kVictim);
         break;
@@ -131,11 +129,15 @@ void Allocation::evict_for(Bytes nbytes) {
   Statistics& statistics = state_.statistics;
   const Memory& memory = *state_.memory;
   const Stopwatch stopwatch(statistics.searching);
+  if (lifetimes_.drop_due_back(DueBack::kSurely)) return;
   ++statistics.num_searches;
   statistics.unusable_bytes += static_cast<double>(memory.budget() - memory.used());
   choice_.clear();
   state_.policy->choose(nbytes, state_.clock, choice_);
-  if (!choice_.found) refuse(nbytes);
+  if (!choice_.found) {
+    if (lifetimes_.drop_due_back(DueBack::kPerhaps)) return;
+    refuse(nbytes);
+  }
   for (std::size_t i = 0; i < choice_.victims.size(); ++i) {
     const StorageId victim = choice_.victims[i];
     // Evicting one can free another for good.

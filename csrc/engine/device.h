@@ -29,6 +29,11 @@ class Device {
   virtual void fetch(StorageId, BlockId /*block*/) {}
   // The storage's copy in the tier is not needed any more.
   virtual void dropped_copy(StorageId) {}
+  // A recipe needs a storage that was due back (Engine::before_free), and whose bytes were dropped. Returns
+  // the value in which the program should have them again; kNone if it has none yet.
+  virtual ValueId came_back(StorageId) { return kNone; }
+  // Whether that value, which is resident, has the same bytes.
+  virtual bool has_bytes_of(ValueId, StorageId) { return false; }
   // The storage's block moved within the arena. No kernel uses it.
   virtual void moved(StorageId, Bytes /*from*/, Bytes /*to*/) {}
 };

@@ -110,7 +110,11 @@ void Lifetimes::on_last_release(StorageId id) {
         state_.tell_block(BlockChange::kReleased, id);
         if (s.residency == Residency::kOffloaded) recompute_instead(id);
       } else if (!reference && s.pinned && s.nbytes > 0) {
-        retire_storage(id, s.nbytes);
+        if (s.due_back == DueBack::kNo) {
+          retire_storage(id, s.nbytes);
+        } else {
+          due_back_.push_back(id);
+        }
       }
       return;
     case Deallocation::kBanish:
@@ -191,6 +195,58 @@ std::vector<StorageId> Lifetimes::referenced_descendants(const std::vector<Stora
     });
   }
   return referenced;
+}
+
+StorageId Lifetimes::last_descendant(StorageId id) {
+  StorageId last = kNone;
+  std::vector<StorageId> walk(1, id);
+  std::unordered_set<StorageId> seen(walk.begin(), walk.end());
+  while (!walk.empty()) {
+    const StorageId at = walk.back();
+    walk.pop_back();
+    state_.records.for_children(at, [&](StorageId child) {
+      if (!seen.insert(child).second) return;
+      walk.push_back(child);
+      if (state_.records.storage(child).references == 0) return;
+      if (last == kNone || state_.root_tag(child) > state_.root_tag(last)) last = child;
+    });
+  }
+  return last;
+}
+
+bool Lifetimes::depends_on_away(ValueId value) {
+  std::vector<StorageId> walk(1, state_.records.value(value).storage);
+  std::unordered_set<StorageId> seen(walk.begin(), walk.end());
+  bool found = false;
+  while (!walk.empty() && !found) {
+    const StorageId at = walk.back();
+    walk.pop_back();
+    state_.records.for_parents(at, [&](StorageId parent) {
+      const Storage& s = state_.records.storage(parent);
+      found = found || s.due_back != DueBack::kNo;
+      if (!s.pinned && seen.insert(parent).second) walk.push_back(parent);
+    });
+  }
+  return found;
+}
+
+bool Lifetimes::drop_due_back(DueBack at_least) {
+  for (std::size_t i = 0; i < due_back_.size();) {
+    const StorageId id = due_back_[i];
+    const Storage& s = state_.records.storage(id);
+    const bool waits =
+        s.in_use() && s.due_back != DueBack::kNo && s.pinned && s.has_bytes() && s.references == 0;
+    const bool drops = waits && s.due_back >= at_least && !s.locked();
+    if (!waits || drops) due_back_.erase(due_back_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (drops) {
+      transitions_.unmark_pinned(id);
+      transitions_.drop_bytes(id, BlockChange::kReleased);
+      state_.policy->neighbourhood().evicted(id);
+      return true;
+    }
+    if (waits) ++i;
+  }
+  return false;
 }
 
 void Lifetimes::retire_storage(StorageId id, Bytes nbytes) {

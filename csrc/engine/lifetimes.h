@@ -63,6 +63,14 @@ class Lifetimes {
   // released. What is left of that so many ops later counts.
   static constexpr std::uint64_t kFirstReview = 64;
 
+  // Of everything that was computed from `id`, the last one that the program has, or kNone.
+  StorageId last_descendant(StorageId id);
+  // Whether recipes that lead to `value` read bytes that the program has freed and will have again.
+  bool depends_on_away(ValueId value);
+  // Drops bytes that the program has freed and will have again, those that it freed first; only those of
+  // which that is sure, or all. False: there are none.
+  bool drop_due_back(DueBack at_least);
+
   // The program released a constant that recipes still read.
   void retire(ValueId value, Bytes nbytes) { retire_storage(state_.records.value(value).storage, nbytes); }
   bool review_is_due() const { return !retired_.empty() && state_.statistics.num_ops >= next_review_; }
@@ -83,6 +91,7 @@ class Lifetimes {
   EngineState& state_;
   Transitions& transitions_;
   std::vector<Retired> retired_;
+  std::vector<StorageId> due_back_;    // resident, in the order in which the program freed them
   std::uint64_t next_review_ = 0;      // the earliest due time of retired_
   std::vector<StorageId> collecting_;  // empty; kept for the next time
 };

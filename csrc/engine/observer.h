@@ -13,16 +13,18 @@ namespace remint {
 
 // What became of a block, for a picture of the arena.
 enum class BlockChange : char {
-  kTaken = 'A',     // by the op that is running: scratch, or an output to be
-  kGiven = 'F',     // back by the op that took it
-  kMade = 'C',      // it holds a storage from now on
-  kPinned = 'P',    // its storage is never evicted from now on
-  kEvicted = 'E',   // its storage was evicted
-  kReleased = 'L',  // the program released its storage, resident or not, which recipes still need
-  kDropped = 'D',   // its storage is gone for good; also one that has no block any more (0 bytes)
-  kGhost = 'G',     // an in-place op took the bytes over
-  kMoved = 'M',     // to this address
-  kMark = 'K',      // none: the program passed a point with a name
+  kTaken = 'A',      // by the op that is running: scratch, or an output to be
+  kGiven = 'F',      // back by the op that took it
+  kMade = 'C',       // it holds a storage from now on
+  kPinned = 'P',     // its storage is never evicted from now on
+  kEvicted = 'E',    // its storage was evicted; without a block, its copy in the tier was dropped
+  kOffloaded = 'O',  // its storage left for the tier
+  kFetched = 'B',    // its storage is back from the tier
+  kReleased = 'L',   // the program released its storage, resident or not, which recipes still need
+  kDropped = 'D',    // its storage is gone for good; also one that has no block any more (0 bytes)
+  kGhost = 'G',      // an in-place op took the bytes over
+  kMoved = 'M',      // to this address
+  kMark = 'K',       // none: the program passed a point with a name
 };
 
 // `tag` is that of the storage's root value; slots of dropped storages are used again.

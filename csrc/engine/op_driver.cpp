@@ -86,7 +86,7 @@ void OpDriver::run_kernel(ProgramOp& op, bool writes) {
     } catch (const OutOfMemory& error) {
       if (last_try || !op.undo()) throw;
       allocation_.free_blocks();
-      last_try = !allocation_.free_up(error.at_once);
+      last_try = !allocation_.free_up(error.at_once) && !pinning_.give_up_sources();
     }
   }
 }

@@ -176,7 +176,7 @@ void Pinning::review_retired() {
   }
 }
 
-bool Pinning::pin_instead(const std::vector<StorageId>& retired, Bytes nbytes) {
+bool Pinning::pin_instead(const std::vector<StorageId>& retired, Bytes nbytes, bool by_request) {
   const std::vector<StorageId> referenced = lifetimes_.referenced_descendants(retired);
   Bytes instead = 0;
   for (StorageId descendant : referenced) {
@@ -186,9 +186,57 @@ bool Pinning::pin_instead(const std::vector<StorageId>& retired, Bytes nbytes) {
   if (instead > nbytes) return false;
   for (StorageId descendant : referenced) {
     const Storage& s = state_.records.storage(descendant);
-    if (s.in_use()) preserve(s.values[0]);
+    if (!s.in_use()) continue;
+    if (by_request) tell_pinned(s.values[0]);
+    preserve(s.values[0]);
   }
   return true;
+}
+
+// Otherwise the bytes stay for the recipes when the program releases them, and are reviewed later.
+void Pinning::before_free(ValueId value, DueBack due_back) {
+  const StorageId id = state_.records.value(value).storage;
+  Storage& s = state_.records.storage(id);
+  if (!s.pinned || s.readers == 0) return;
+  const bool releases_count =
+      state_.deallocation == Deallocation::kEager || state_.deallocation == Deallocation::kLazy;
+  if (state_.running.in_kernel() || !releases_count) {
+    pin_what_reads(value, true);
+  } else if (due_back != DueBack::kNo) {
+    s.due_back = due_back;
+    // The program goes on with what it made last. It is needed before the bytes are back: they are freed
+    // block by block, and come back in the opposite order. All parameters of a block are freed at once.
+    const StorageId last = lifetimes_.last_descendant(id);
+    if (last_freed_at_ != state_.statistics.num_ops) newest_kept_ = 0;
+    last_freed_at_ = state_.statistics.num_ops;
+    if (last != kNone && state_.root_tag(last) > newest_kept_) {
+      newest_kept_ = state_.root_tag(last);
+      pin(state_.records.storage(last).values[0], true);
+    }
+  } else {
+    pin_instead({id}, s.nbytes, true);
+  }
+}
+
+bool Pinning::give_up_sources() {
+  if (state_.running.in_kernel()) return false;
+  bool any = false;
+  for (const Retired& entry : lifetimes_.take_retired()) {
+    if (!lifetimes_.still_retired(entry)) continue;
+    const std::vector<StorageId> referenced = lifetimes_.referenced_descendants({entry.storage});
+    if (std::all_of(referenced.begin(), referenced.end(),
+                    [&](StorageId id) { return is_kept(state_.records.storage(id).residency); })) {
+      for (StorageId id : referenced) {
+        if (state_.records.storage(id).in_use()) preserve(state_.records.storage(id).values[0]);
+      }
+    }
+    if (lifetimes_.still_retired(entry)) {
+      lifetimes_.put_back(entry);
+    } else {
+      any = true;
+    }
+  }
+  return any;
 }
 
 void Pinning::lock_for_read(ValueId value) {

@@ -29,6 +29,12 @@ class Pinning {
   void pin(ValueId value, bool by_request);
   // `by_request`: observers are told of the pins.
   void before_write(ValueId value, bool by_request);
+  // The program is about to release a constant that recipes may read. `due_back`: whether it will have the
+  // same bytes again, in another value (Device::came_back).
+  void before_free(ValueId value, DueBack due_back);
+  // Memory ran out: frees constants that only recipes still need, if everything that was made from them is
+  // there. That is pinned instead. False: there was none.
+  bool give_up_sources();
   void lock_for_read(ValueId value);
   void unlock_for_read(ValueId value);
 
@@ -54,13 +60,16 @@ class Pinning {
   void tell_pinned(ValueId value);
   void review_retired();
   // Pins what the program has of what was made from these, if that takes no more than `nbytes`.
-  bool pin_instead(const std::vector<StorageId>& retired, Bytes nbytes);
+  bool pin_instead(const std::vector<StorageId>& retired, Bytes nbytes, bool by_request = false);
 
   EngineState& state_;
   Transitions& transitions_;
   Lifetimes& lifetimes_;
   Allocation& allocation_;
   Replay& replay_;
+  // Of the last time that the program freed bytes that are due back: when, and the newest value kept for it.
+  std::uint64_t last_freed_at_ = 0;
+  std::uint64_t newest_kept_ = 0;
 };
 
 }  // namespace remint

@@ -131,6 +131,20 @@ void Records::drop_recipe(ValueId value, std::vector<StorageId>& orphans) {
   drop_output(op, value, orphans);
 }
 
+void Records::read_instead(ValueId from, ValueId to) {
+  Value& old = values_[from];
+  Value& heir = values_[to];
+  for (const Value::Reader& reader : old.readers) {
+    Op::Input& input = ops_[reader.op].inputs[reader.input];
+    input.value = to;
+    input.reader = static_cast<std::uint32_t>(heir.readers.size());
+    heir.readers.push_back(reader);
+  }
+  storages_[heir.storage].readers += static_cast<std::uint32_t>(old.readers.size());
+  storages_[old.storage].readers -= static_cast<std::uint32_t>(old.readers.size());
+  old.readers.clear();
+}
+
 void Records::drop(StorageId id, std::vector<StorageId>& orphans) {
   for (ValueId v : storages_[id].values) {
     if (values_[v].op != kNone) drop_output(values_[v].op, v, orphans);

@@ -19,6 +19,9 @@
 
 namespace remint {
 
+// Whether the program, which frees these bytes, will have the same bytes again before a recipe needs them.
+enum class DueBack : std::uint8_t { kNo, kPerhaps, kSurely };
+
 struct StorageState {
   Bytes nbytes = 0;
   Nanoseconds cost = 0;     // of the distinct ops that made its values
@@ -36,6 +39,7 @@ struct StorageState {
   bool fixed = false;   // its address is known elsewhere: it is never moved
   bool constant =
       false;  // no op made it: it is not freed before the program releases it, not even by banishing
+  DueBack due_back = DueBack::kNo;
   bool released_while_locked = false;  // the last reference went while it was locked
 
   // Whether the slot of the table is taken.
@@ -103,6 +107,9 @@ class Records {
 
   // Forgets how `value` is made. Inputs that die of it are appended to `orphans`.
   void drop_recipe(ValueId value, std::vector<StorageId>& orphans);
+
+  // Ops that read `from` read `to` from now on: it has the same bytes.
+  void read_instead(ValueId from, ValueId to);
 
   // Forgets `storage`, which is dead, and how its values are made.
   void drop(StorageId storage, std::vector<StorageId>& orphans);

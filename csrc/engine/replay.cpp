@@ -98,7 +98,10 @@ bool Replay::wait_for_input(Frame& frame) {
   const std::size_t count = num_inputs(frame);
   for (; frame.cursor < count; ++frame.cursor) {
     if (locked_[frame.first_lock + frame.cursor] != 0) continue;
-    const ValueId missing = input(frame, frame.cursor);
+    ValueId missing = input(frame, frame.cursor);
+    if (state_.storage_of(missing).due_back != DueBack::kNo && !state_.records.value(missing).is_kept()) {
+      missing = instead_of_away(missing);
+    }
     if (state_.defined(missing)) {
       transitions_.lock(state_.records.value(missing).storage);
       locked_[frame.first_lock + frame.cursor] = 1;
@@ -117,6 +120,22 @@ bool Replay::wait_for_input(Frame& frame) {
     return true;
   }
   return false;
+}
+
+// Bytes that the program freed: returns the value in which it has them again. Once that is resident, all
+// recipes read it instead.
+ValueId Replay::instead_of_away(ValueId value) {
+  const StorageId away = state_.records.value(value).storage;
+  const ValueId back = state_.device.came_back(away);
+  if (back == kNone) throw SourceAway(state_.records.storage(away).nbytes);
+  if (!state_.defined(back)) return back;
+  if (!state_.device.has_bytes_of(back, away)) throw SourceAway(state_.records.storage(away).nbytes);
+  state_.policy->neighbourhood().dropping(away);
+  state_.records.read_instead(value, back);
+  state_.policy->neighbourhood().dropping(state_.records.value(back).storage);
+  state_.policy->touched(state_.records.value(back).storage);
+  lifetimes_.collect(away);
+  return back;
 }
 
 // Runs the op of the frame on top.

@@ -55,6 +55,7 @@ class Replay {
   void drive(const Frame& first);
   void enter(Frame& frame);
   bool wait_for_input(Frame& frame);
+  ValueId instead_of_away(ValueId value);
   void execute(const Frame& frame, std::size_t base);
   void execute_once(const Frame& frame);
   void fetch(ValueId value);

@@ -124,7 +124,7 @@ bool Transitions::offload(StorageId id) {
     transferred(s.nbytes);
     state_.statistics.offloaded_bytes += s.nbytes;
   }
-  state_.tell_block(BlockChange::kEvicted, id);
+  state_.tell_block(BlockChange::kOffloaded, id);
   if (state_.candidates.contains(id)) leave_candidates(id);
   state_.device.evicted(id);
   s.become(Residency::kOffloaded);
@@ -156,7 +156,7 @@ void Transitions::fetched(StorageId id, BlockId block) {
   transferred(s.nbytes);
   state_.statistics.fetched_bytes += s.nbytes;
   ++state_.statistics.num_fetches;
-  state_.tell_block(BlockChange::kMade, id);
+  state_.tell_block(BlockChange::kFetched, id);
   state_.policy->neighbourhood().fetched(id);
   if (!s.locked() && state_.may_leave(s)) join_candidates(id);
   state_.device.materialized(id);
@@ -169,6 +169,7 @@ void Transitions::drop_copy(StorageId id) {
   state_.tier->drop(id);
   state_.device.dropped_copy(id);
   if (s.residency == Residency::kOffloaded) {
+    state_.tell_block(BlockChange::kEvicted, id);
     s.become(Residency::kEvicted);
     for (ValueId value : s.values) state_.records.value(value).offloaded = false;
   } else {

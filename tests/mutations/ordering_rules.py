@@ -71,6 +71,7 @@ class Rule(NamedTuple):
 
 _ORDER = "csrc/torch/backends/stream_order.cpp"
 _SESSION = "csrc/torch/session/session.cpp"
+_REQUESTS = "csrc/torch/session/requests.cpp"
 _CALL = "csrc/torch/session/op_call.cpp"
 _REPLAY = "csrc/torch/session/torch_device.cpp"
 _NATIVE = "csrc/torch/session/native_blocks.cpp"
@@ -108,8 +109,8 @@ RULES = (
         _SESSION,
         "state_.order->record_stream(address, static_cast<std::size_t>(nbytes), stream);",
     ),
-    Rule("a reader outside waits", _SESSION, "note_read(value);\n  return value;"),
-    Rule("a reader outside is waited for", _SESSION, "note_read(value);\n  state_.engine->unlock_for_read(value);"),
+    Rule("a reader outside waits", _REQUESTS, "note_read(value);\n  return value;"),
+    Rule("a reader outside is waited for", _REQUESTS, "note_read(value);\n  state_.engine->unlock_for_read(value);"),
     Rule(
         "the arena is freed after all streams",
         _SESSION,

@@ -9,7 +9,7 @@ from tests.mutations.ordering_rules import ROOT, RULES, SOFT_RULES, mutated
 ORDERING = re.compile(r"(?:order(?:->|\.)(?:before_\w+|publish|record_stream)|backend\.keep_for_stream)\(.*")
 ELSEWHERE = {
     # Called by note_read, whose calls are rules.
-    "csrc/torch/session/session.cpp": {"order->before_read(state_.address_of(id), state_.nbytes_of(id));"},
+    "csrc/torch/session/requests.cpp": {"order->before_read(state_.address_of(id), state_.nbytes_of(id));"},
 }
 
 

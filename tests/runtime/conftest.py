@@ -17,6 +17,15 @@ def ranks():
     pair.close()
 
 
+@pytest.fixture(scope="module")
+def four_ranks():
+    from tests.support.ranks import Ranks
+
+    ranks = Ranks(4)
+    yield ranks
+    ranks.close()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what the tests counted, also if they ran in several processes."""
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]

@@ -42,6 +42,24 @@ def _collectives():
     }
 
 
+def one_rank_fails_alone(rank):
+    fits = torch.ones(1)
+    if rank == 1:
+        with pytest.raises(remint.BudgetError, match=r"^the budget of"), remint.budget("1MiB", group=False):
+            torch.ones(1024, 16) @ torch.ones(16, 1024)
+        fits.zero_()
+    else:
+        with remint.budget("1MiB", group=False):
+            torch.ones(16, 16) @ torch.ones(16, 16)
+    # The ranks agree by a collective of their own: the process group is still there.
+    dist.all_reduce(fits, op=dist.ReduceOp.MIN)
+    assert fits.item() == 0
+
+
+def test_a_rank_that_fails_alone_keeps_its_groups(ranks):
+    ranks.run(one_rank_fails_alone)
+
+
 def one_rank_does_not_fit(rank, name, store):
     # gloo would wait longer than the test may take.
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Training on two ranks in a budget: tensor parallel, sequence parallel, DDP and FSDP2."""
+"""Training on ranks in a budget: tensor parallel, sequence parallel, DDP, FSDP2, and FSDP2 with tensor parallel."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ class Stack(nn.Module):
         return self.head(x)
 
 
-def tensor_parallel(sequence):
+def tensor_parallel(sequence, mesh=None):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import (
@@ -44,7 +44,7 @@ def tensor_parallel(sequence):
         parallelize_module,
     )
 
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = mesh or init_device_mesh("cpu", (2,))
     model = Stack()
     plan = {}
     for k in range(len(model.blocks)):
@@ -66,15 +66,23 @@ def data_parallel():
     return nn.parallel.DistributedDataParallel(Stack(), bucket_cap_mb=0.05)
 
 
-def fully_sharded():
+def fully_sharded(model=None, mesh=None):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (2,))
-    model = Stack()
+    mesh = mesh or init_device_mesh("cpu", (2,))
+    model = model or Stack()
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
+
+
+def fully_sharded_tensor_parallel():
+    """Four ranks: pairs share the tensors of a block, and each pair has half of the samples."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    return fully_sharded(tensor_parallel(sequence=False, mesh=mesh["tensor"]), mesh["data"])
 
 
 MODELS = {
@@ -82,6 +90,7 @@ MODELS = {
     "sequence parallel": lambda: tensor_parallel(sequence=True),
     "DDP": data_parallel,
     "FSDP2": fully_sharded,
+    "FSDP2, tensor parallel": fully_sharded_tensor_parallel,
 }
 
 
@@ -91,7 +100,7 @@ def train(rank, name, steps=3, **options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     rows = 24 if name == "sequence parallel" else 48
     # Tensor parallel ranks work on the same samples, data parallel ones on their own.
-    seed = 1 if name == "tensor parallel" else rank + 1
+    seed = {"tensor parallel": 1, "FSDP2, tensor parallel": rank // 2 + 1}.get(name, rank + 1)
     x = torch.randn(16, rows, 32, generator=torch.Generator().manual_seed(seed))
     losses, pins = [], []
 
@@ -125,23 +134,31 @@ def trained(rank, name):
     found, roomy, _ = train(rank, name, budget="1GiB")
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True)), "in 1 GiB"
     # The ranks may have different peaks, and the budgets need not agree.
-    # What was computed from parameters that FSDP frees stays in memory: more than 60% of the peak.
-    part = 0.75 if name == "FSDP2" else 0.6
-    found, run, pins = train(rank, name, budget=int(roomy.peak_bytes * part))
-    for k, (a, b) in enumerate(zip(expected, found, strict=True)):
-        assert torch.equal(a, b), k
-    assert run.num_rematerializations > 0
-    assert run.peak_bytes <= run.budget_bytes
-    # The weights of the model are outside. What counts as a parameter inside would be an activation.
-    if name != "FSDP2":
-        assert all(not pin.get("parameters") for pin in pins), pins
-    print(name, rank, "peak", roomy.peak_bytes, "rematerializations", run.num_rematerializations, "pins", pins[-1])
+    for part in (0.6, 0.4):
+        # What cannot be evicted differs from engine to engine: nothing fits into less. What collectives in flight
+        # work on cannot be moved either, and FSDP has two of them at a time.
+        spare = 1.3 if "FSDP2" in name else 1.1
+        budget = max(int(roomy.peak_bytes * part), int(roomy.min_budget_bytes * spare))
+        found, run, pins = train(rank, name, budget=budget, max_slowdown=None)
+        for k, (a, b) in enumerate(zip(expected, found, strict=True)):
+            assert torch.equal(a, b), (part, k)
+        assert run.num_rematerializations > 0
+        assert run.peak_bytes <= run.budget_bytes
+        # The weights of the model are outside. What counts as a parameter inside would be an activation.
+        if "FSDP2" not in name:
+            assert all(not pin.get("parameters") for pin in pins), pins
+        print(name, rank, part, budget / roomy.peak_bytes, "again", run.num_rematerializations, "pins", pins[-1])
     found, _, _ = train(rank, name, budget="256MiB", chaos=True)
     for k, (a, b) in enumerate(zip(expected, found, strict=True)):
         assert torch.equal(a, b), ("chaos", k)
     dist.barrier()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "FSDP2, tensor parallel"])
 def test_parallel_training(ranks, name):
     ranks.run(trained, seconds=90, name=name)
+
+
+@pytest.mark.slow
+def test_a_mesh_of_two_dimensions(four_ranks):
+    four_ranks.run(trained, seconds=150, name="FSDP2, tensor parallel")

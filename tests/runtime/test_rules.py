@@ -239,6 +239,45 @@ def test_what_was_computed_from_a_storage_that_is_resized(inside):
     assert weight.sum() == 0
 
 
+@pytest.mark.parametrize(("columns", "evictable"), [(1000, True), (10, False)])
+def test_the_smaller_of_a_freed_storage_and_what_was_computed_from_it_stays(columns, evictable):
+    """Nobody can know whether FSDP gathers the same bytes again before the product is needed."""
+    x = torch.randn(100, columns)
+    numbers = torch.randn(100, 100)
+    expected = torch.mm(numbers, x)
+    with remint.budget("4MiB", check=True) as run:
+        weight = torch.empty(100, 100)
+        weight.copy_(numbers)
+        y = torch.mm(weight, x)
+        storage = weight.untyped_storage()
+        storage.resize_(0)
+        used = run.used_bytes
+        assert used < 40_000 + 400_000 + 1000 if evictable else used < 40_000
+        assert remint.evict(y) == evictable
+        storage.resize_(40_000)
+        weight.zero_()
+        assert torch.equal(y, expected)
+        assert weight.sum() == 0
+    assert torch.equal(y, expected)
+
+
+def _product(rows):
+    """A product with a matrix of 1 MB that cannot be recomputed, and that the program has dropped."""
+    matrix = torch.empty(10, 25_000).copy_(torch.arange(25_000))
+    matrix.data_ptr()
+    return torch.mm(torch.ones(rows, 10), matrix)
+
+
+def test_a_source_that_only_recipes_need_goes_when_memory_runs_out():
+    expected = _product(rows=12) * 2
+    with remint.budget(3_000_000, learn=False, check=True) as run:
+        y = _product(rows=12)  # 1.2 MB
+        assert run.used_bytes == 2_200_000
+        # The sum reads it, so it cannot be evicted for the result.
+        assert torch.equal(y + y, expected)
+        assert not remint.evict(y)
+
+
 def test_spilling_between_ops():
     """A tensor that is recomputed for a read between ops makes room, too. Gradients can only spill."""
     x = torch.randn(250, 1000)  # 1 MB

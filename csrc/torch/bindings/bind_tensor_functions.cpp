@@ -53,11 +53,19 @@ void before_write(const at::Tensor& tensor) {
 }
 
 // A storage that is resized is written, and its old bytes are gone.
-void before_resize(const py::object& storage) {
+void before_resize(const py::object& storage, std::size_t nbytes) {
   const c10::Storage resized = torch::createStorage(storage.ptr());
   const c10::DispatchKeySet keys(c10::computeDispatchKey(std::nullopt, at::kStrided, resized.device()));
-  before_write(at::detail::make_tensor<c10::TensorImpl>(c10::Storage(resized), keys,
-                                                        caffe2::TypeMeta::Make<std::uint8_t>()));
+  const at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(resized), keys,
+                                                                     caffe2::TypeMeta::Make<std::uint8_t>());
+  ask_owner(tensor, [nbytes](Session& session, c10::StorageImpl* impl) {
+    if (nbytes == 0) {
+      session.before_free(impl);
+    } else {
+      session.before_write(impl);
+    }
+    return false;
+  });
 }
 
 bool is_resident(const at::Tensor& tensor) {
@@ -130,7 +138,7 @@ void bind_tensor_functions(py::module_& module) {
   module.def("materialize", &materialize, py::arg("tensor"));
   module.def("pin", &pin, py::arg("tensor"), py::kw_only(), py::arg("asked"));
   module.def("before_write", &before_write, py::arg("tensor"));
-  module.def("before_resize", &before_resize, py::arg("storage"));
+  module.def("before_resize", &before_resize, py::arg("storage"), py::arg("nbytes"));
   module.def("is_resident", &is_resident, py::arg("tensor"));
   module.def("evict", &evict, py::arg("tensor"));
   py::class_<TensorReadLock>(module, "ReadLock")

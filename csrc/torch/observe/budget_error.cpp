@@ -68,9 +68,11 @@ std::string what_holds_the_memory(const Shortage& s) {
     text += (i == 0 ? " (" : "; ") + format_bytes(s.pinned[i].second) + " " + s.pinned[i].first;
   }
   if (!s.pinned.empty()) text += ")";
-  return text + ", " + format_bytes(s.inputs) + " of inputs, " + format_bytes(s.running) +
-         " given to the op before. Free: " + format_bytes(s.free) + ", " + format_bytes(s.largest_free) +
-         " of it in one piece.";
+  if (s.inputs > 0) text += ", " + format_bytes(s.inputs) + " of inputs";
+  if (s.running > 0) text += ", " + format_bytes(s.running) + " given to the op before";
+  text += ". Free: " + format_bytes(s.free);
+  if (s.largest_free < s.free) text += ", " + format_bytes(s.largest_free) + " of it in one piece";
+  return text + ".";
 }
 
 // Why the tier did not help.
@@ -102,6 +104,7 @@ void raise_budget_error(const std::string& message, Bytes min_budget, Bytes know
 
 void raise_shortage(SessionState& state, const OutOfMemory& error) {
   const Shortage s = shortage_of(state);
+  const bool away = dynamic_cast<const SourceAway*>(&error) != nullptr;
   const bool in_circles = dynamic_cast<const ReplayInCircles*>(&error) != nullptr;
   const Bytes budget = state.options.budget;
   const Bytes waiting = in_circles ? std::max(error.at_once, error.requested) : error.requested;
@@ -116,7 +119,11 @@ void raise_shortage(SessionState& state, const OutOfMemory& error) {
     message += " on " + state.backend.device().str();
   }
   message += " is too small for " + op;
-  if (in_circles) {
+  if (away) {
+    message +=
+        ": its inputs were evicted, and to recompute them takes parameters that FSDP has freed and not "
+        "gathered again";
+  } else if (in_circles) {
     message += ": the values that recomputing its inputs takes push each other out of memory";
   } else {
     message += ", which asked for " + format_bytes(error.requested);

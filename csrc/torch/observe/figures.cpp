@@ -42,9 +42,9 @@ std::string why_pinned(const SessionState& state, StorageId id) {
     case PinReason::kNone:
       break;
   }
-  // The engine pinned it: its inputs have changed since. Mostly gradients and optimizer state.
+  // The engine pinned it: its inputs have changed since.
   return "made by " + (owned->made_by != nullptr ? owned->made_by->name : "an op") +
-         " from inputs that were overwritten since (gradients, optimizer state)";
+         ", whose inputs have changed or were freed since (like optimizer state)";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/tags.h"
+#include "torch/session/freed_sources.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 
@@ -81,6 +82,16 @@ void Arguments::look_at(const Operator& op, std::uint32_t argument, std::int32_t
     if (same->owned != nullptr && c10::GradMode::is_enabled() && impl->requires_grad() && tensor.is_leaf() &&
         !tensor.is_view()) {
       state_.pin(same->owned, PinReason::kParameter);
+    }
+    if (same->owned != nullptr && c10::GradMode::is_enabled()) {
+      if (impl->requires_grad()) same->owned->used_for_gradients = true;
+      // What goes from one block of FSDP to the next is needed before the parameters of its own block are
+      // back.
+      if (state_.freed->any() && !state_.storage_of(same->value).pinned &&
+          state_.freed->is_older(state_.number_of(same->value)) &&
+          state_.engine->depends_on_away(same->value)) {
+        state_.pin(same->owned, PinReason::kNone);
+      }
     }
     if (op.pins_arguments && same->owned != nullptr) state_.pin(same->owned, PinReason::kAddressKnown);
   }

@@ -33,6 +33,7 @@ struct OwnedStorage {
   const c10::StorageImpl* key = nullptr;  // the same, to compare with
   const Operator* made_by = nullptr;
   PinReason reason = PinReason::kNone;
+  bool used_for_gradients = false;  // autograd recorded an op on it
 };
 
 // The deleters of DataPtrs: of owned storages, and of all other memory in an arena.

@@ -25,7 +25,9 @@ Session::Session(const SessionOptions& options, Backend& backend, const Session*
     : mutex_(partner == nullptr ? std::make_shared<SessionMutex>() : partner->mutex_),
       state_(options, backend),
       device_(state_),
-      call_(state_) {
+      call_(state_),
+      releases_(state_),
+      requests_(state_, call_, releases_) {
   auto arena = std::make_unique<Arena>(options.budget, backend.alignment());
   state_.arena = arena.get();
   state_.region = std::make_shared<Region>(backend, arena->budget(), options.soft);
@@ -47,9 +49,11 @@ Session::Session(const SessionOptions& options, Backend& backend, const Session*
     // With streams, or other devices, somebody has to see who uses what.
     if (options.sleep && !options.several && state_.order == nullptr)
       sleep_ = std::make_unique<Sleep>(state_);
+    state_.sleep = sleep_.get();
   }
   if (options.max_slowdown > 0 && !options.chaos)
     thrash_guard_ = std::make_unique<ThrashGuard>(state_, options.max_slowdown);
+  state_.thrash_guard = thrash_guard_.get();
 }
 
 std::shared_ptr<Session> Session::open(const SessionOptions& options, Backend& backend,
@@ -82,7 +86,9 @@ void Session::run(const KernelCall& call, const Operator& op, torch::jit::Stack*
   if (op.view) {
     const std::size_t first = stack->size() - op.writes.size();
     call(stack);
-    if (op.may_accumulate && is_accumulating_gradient()) pin_results(*stack, first, PinReason::kGradient);
+    if (!op.may_accumulate || !is_accumulating_gradient()) return;
+    const Lock lock(*mutex_);
+    if (!closed_) requests_.pin_results(*stack, first, PinReason::kGradient);
     return;
   }
   // Tensors of other budgets are dealt with before this one is locked: two budgets never wait for each other.
@@ -127,17 +133,18 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   const bool measured = bookkeeping_.measures_next();
   const Nanoseconds entered = measured ? state_.backend.now() : 0;
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
-  apply_pending();
+  releases_.apply();
   logs_.note_pass(state_);
   bool step_ended = false;
-  if (learner_ != nullptr && learner_->finds_steps()) work([&] { step_ended = learner_->find_boundary(); });
+  if (learner_ != nullptr && learner_->finds_steps())
+    requests_.work([&] { step_ended = learner_->find_boundary(); });
   if (thrash_guard_ != nullptr) {
     if (step_ended) thrash_guard_->begin_step();
     thrash_guard_->set_limit();
   }
   if (sleep_ != nullptr) {
     bool fell_asleep = false;
-    work([&] { fell_asleep = sleep_->before_op(); });
+    requests_.work([&] { fell_asleep = sleep_->before_op(); });
     if (fell_asleep) {
       call(stack);
       return;
@@ -155,13 +162,14 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
       call_.run(call, op, stack);
       ran = true;
     } catch (const OutOfMemory& error) {
-      if (apply_late_releases()) continue;
-      if (!state_.options.spill || !spill_resident(state_, error.at_once)) fail(error);
+      if (releases_.apply_late()) continue;
+      if (!state_.options.spill || !spill_resident(state_, error.at_once)) raise_shortage(state_, error);
     } catch (const Thrash&) {
       thrash_guard_->raise();
     }
   }
-  if (op.may_accumulate && is_accumulating_gradient()) pin_results(*stack, first, PinReason::kGradient);
+  if (op.may_accumulate && is_accumulating_gradient())
+    requests_.pin_results(*stack, first, PinReason::kGradient);
   state_.forget_dropped();
   if (state_.options.chaos) {
     state_.engine->evict_all();
@@ -174,89 +182,17 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   bookkeeping_.add(state_.backend.now() - entered - kernels);
 }
 
-void Session::keep_for(CollectiveInFlight& collective, const torch::jit::Stack& stack, std::size_t first) {
-  const Lock lock(*mutex_);
-  if (closed_) return;
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      c10::StorageImpl* storage = storage_of(tensor);
-      if (storage == nullptr || storage->nbytes() == 0) return;
-      OwnedStorage* owned = state_.owned->find(storage);
-      const bool raw = owned == nullptr && state_.owned->is_raw(*storage);
-      if (owned == nullptr && !raw) return;
-      pending_.note_collective(storage);
-      // A Work says nothing about streams. Memory that the running kernel asked for has no record yet.
-      if (state_.order != nullptr || (raw && state_.busy)) {
-        pin(storage, PinReason::kAddressKnown);
-        return;
-      }
-      if (raw) {
-        work([&] { owned = state_.owned->adopt_raw(storage); });
-        owned->reason = PinReason::kCollective;
-      }
-      collective.locks.push_back(lock_for_read(storage));
-      state_.engine->make_stale(collective.locks.back());
-    });
-  }
-}
-
-void Session::started(CollectiveInFlight collective, Nanoseconds took) {
-  const Lock lock(*mutex_);
-  if (closed_) return;
-  state_.collectives += took;
-  if (collective.works.unknown) {
-    for (ValueId value : collective.locks) {
-      OwnedStorage* owned = state_.owned->owner(state_.engine->records().value(value).storage);
-      if (owned != nullptr) work([&] { state_.pin(owned, PinReason::kAddressKnown); }, owned);
-    }
-  }
-  if (!collective.locks.empty()) in_flight_.push_back(std::move(collective));
-  if (!state_.busy) apply_pending();
-}
-
-void Session::note_wait(Nanoseconds took) {
-  const Lock lock(*mutex_);
-  state_.collectives += took;
-}
-
-void Session::end_collectives() {
-  const Busy busy(state_.busy);
-  for (std::size_t i = 0; i < in_flight_.size();) {
-    if (!in_flight_[i].works.ended()) {
-      ++i;
-      continue;
-    }
-    const CollectiveInFlight ended = std::move(in_flight_[i]);
-    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
-    for (ValueId value : ended.locks) state_.engine->unlock_for_read(value);
-  }
-}
-
-// The gradient of a leaf stays: its inputs are dropped right after, so to recompute it would take the whole
-// backward, and the optimizer needs all gradients at once, because it writes what they were computed from.
-void Session::pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason) {
-  for (std::size_t i = first; i < stack.size(); ++i) {
-    for_tensors(stack[i], [&](const at::Tensor& tensor, std::int32_t) {
-      if (!tensor.defined() || !state_.backend.is_plain(tensor)) return;
-      const c10::StorageImpl* storage = storage_of(tensor);
-      Lock lock(*mutex_);
-      OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
-      if (owned != nullptr) work([&] { state_.pin(owned, reason); }, owned);
-    });
-  }
-}
-
 void Session::step() {
   const Lock lock(*mutex_);
   if (closed_ || state_.busy) return;
   if (thrash_guard_ != nullptr) thrash_guard_->begin_step();
   if (learner_ == nullptr) return;
-  apply_pending();
+  releases_.apply();
   learner_->note_peak();
   // A step of which a part was not seen is no step to learn.
   bool unseen = false;
-  if (sleep_ != nullptr) work([&] { unseen = sleep_->step_ended() || sleep_->asleep(); });
-  if (!unseen) work([&] { learner_->step_ended(); });
+  if (sleep_ != nullptr) requests_.work([&] { unseen = sleep_->step_ended() || sleep_->asleep(); });
+  if (!unseen) requests_.work([&] { learner_->step_ended(); });
 }
 
 void Session::wake_if_possible() {
@@ -289,17 +225,17 @@ c10::DataPtr Session::allocate(std::size_t nbytes) {
   } else if (sleep_ != nullptr && !state_.replaying) {
     sleep_->note_request(size);
   }
-  if (!running) apply_pending();
+  if (!running) releases_.apply();
   while (block == kNone) {
     try {
       const Busy busy(state_.busy);
       block = running ? state_.engine->allocate(size) : state_.engine->allocate_raw(size);
     } catch (const OutOfMemory& error) {
       if (state_.replaying || (running && !state_.last_try)) throw;
-      if (apply_late_releases()) continue;
+      if (releases_.apply_late()) continue;
       if (asleep && sleep_->free_kept()) continue;
       if (state_.options.spill) return spill(state_, nbytes);
-      fail(error);
+      raise_shortage(state_, error);
     }
   }
   const Bytes offset = state_.arena->block(block).address;
@@ -350,7 +286,7 @@ void Session::record_stream(void* address, const c10::Stream& stream) {
 void Session::free(void* address) {
   Lock lock(*mutex_, std::try_to_lock);
   if (!lock.owns_lock()) {
-    pending_.add_free(address);
+    releases_.pending().add_free(address);
     return;
   }
   if (closed_) {
@@ -358,189 +294,77 @@ void Session::free(void* address) {
     Regions::free_survivor(address);
     return;
   }
-  const Bytes offset = state_.region->offset(address);
-  const RawBlock* raw = state_.owned->find_raw(offset);
-  if (raw == nullptr) return;
-  if (raw->running) {
-    state_.engine->free(raw->block);
-    if (!state_.replaying) state_.observer->gave_back(offset);
-    if (state_.options.soft) hand_back(state_, offset, static_cast<std::size_t>(raw->nbytes));
-  } else {
-    if (sleep_ != nullptr && sleep_->asleep() && sleep_->keep(offset, *raw)) return;
-    if (state_.options.soft) hand_back(state_, offset, static_cast<std::size_t>(raw->nbytes));
-    state_.engine->free_raw(raw->block, raw->nbytes);
-    state_.observer->released(raw->number);
-  }
-  state_.owned->erase_raw(offset);
+  releases_.free(address);
 }
 
 void Session::died(OwnedStorage* owned) {
   Lock lock(*mutex_, std::try_to_lock);
   if (!lock.owns_lock() || state_.busy) {
-    pending_.add_death(owned);
+    releases_.pending().add_death(owned);
     return;
   }
   if (closed_) {
     delete owned;
     return;
   }
-  state_.owned->release(owned);
-  state_.forget_dropped();
+  releases_.died(owned);
 }
 
-void Session::apply_pending() {
-  if (!in_flight_.empty()) end_collectives();
-  if (pending_.any()) {
-    const PendingReleases::Taken taken = pending_.take();
-    for (OwnedStorage* owned : taken.deaths) state_.owned->release(owned);
-    for (void* address : taken.frees) free(address);
-  }
-  state_.forget_dropped();
-}
-
-// Memory ran out: applies what other threads released, or are just about to. True: it is worth another try.
-bool Session::apply_late_releases() {
-  // A replay may be in the middle of recipes that a release drops. Where a release can pin (banishing), it
-  // has to wait until the kernel is done, as all pins.
-  if (state_.replaying) return false;
-  if (state_.in_kernel && state_.options.engine.deallocation != Deallocation::kEager) return false;
-  // What spills is slow, but no error: it is not worth waiting for.
-  auto ended = [&] {
-    return std::any_of(in_flight_.begin(), in_flight_.end(),
-                       [](const CollectiveInFlight& collective) { return collective.works.ended(); });
-  };
-  if (!(state_.options.spill ? pending_.any() || ended() : pending_.wait(ended))) return false;
-  const Busy busy(state_.busy);
-  apply_pending();
-  return true;
-}
-
-// ── One tensor ──
-
-// Has the engine do something outside of an op, or in the middle of one that runs in this thread. It is done
-// again after a failure for want of memory, if other threads released some, or something spills. `subject`,
-// if there is one, does not: it is what the act is about.
-template <typename Act>
-void Session::work(Act&& act, const OwnedStorage* subject) {
-  if (thrash_guard_ != nullptr) thrash_guard_->set_limit();
-  for (bool done = false; !done;) {
-    try {
-      const Busy busy(state_.busy);
-      act();
-      done = true;
-    } catch (const OutOfMemory& error) {
-      if (apply_late_releases()) continue;
-      // A kernel, or an op that begins, knows where its tensors are.
-      const bool may_spill = state_.options.spill && !state_.busy;
-      if (!may_spill || !spill_resident(state_, error.at_once, subject)) fail(error);
-    } catch (const Thrash&) {
-      state_.forget_dropped();
-      thrash_guard_->raise();
-    }
-  }
-  state_.forget_dropped();
-}
+// ── Requests ──
 
 bool Session::materialize(const c10::StorageImpl* storage) {
   const Lock lock(*mutex_);
-  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
-  if (owned == nullptr) return false;
-  if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
-  if (!state_.busy) apply_pending();
-  work([&] { state_.engine->materialize(owned->value); }, owned);
-  return true;
+  return !closed_ && requests_.materialize(storage);
 }
 
 bool Session::pin(c10::StorageImpl* storage, PinReason reason) {
   const Lock lock(*mutex_);
-  if (closed_) return false;
-  if (!state_.busy) apply_pending();
-  OwnedStorage* owned = state_.owned->find(storage);
-  const bool raw = owned == nullptr && state_.owned->is_raw(*storage);
-  if (owned == nullptr && !raw) return false;
-  if (owned != nullptr && state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
-  if (raw && state_.busy) {
-    // A kernel hands out the address of what may become its output.
-    state_.owned->find_raw(state_.region->offset(storage->_mutable_data_ptr_no_checks().get()))
-        ->address_known = true;
-    return true;
-  }
-  work(
-      [&] {
-        if (owned == nullptr) owned = state_.owned->adopt_raw(storage);
-        state_.pin(owned, reason);
-      },
-      owned);
-  return true;
+  return !closed_ && requests_.pin(storage, reason);
 }
 
 bool Session::before_write(const c10::StorageImpl* storage, PinReason reason) {
   const Lock lock(*mutex_);
-  if (closed_) return false;
-  if (!state_.busy) apply_pending();
-  OwnedStorage* owned = state_.owned->find(storage);
-  const ValueId value = owned != nullptr ? owned->value : state_.constants->find(storage);
-  if (value == kNone) return false;
-  // What can still be recomputed is pinned first: after the write its recipe would be wrong.
-  work(
-      [&] {
-        if (owned != nullptr) state_.pin(owned, reason);
-        state_.engine->before_write(value);
-      },
-      owned);
-  return owned != nullptr;
+  return !closed_ && requests_.before_write(storage, reason);
+}
+
+void Session::before_free(const c10::StorageImpl* storage) {
+  const Lock lock(*mutex_);
+  if (!closed_) requests_.before_free(storage);
 }
 
 std::optional<bool> Session::is_resident(const c10::StorageImpl* storage) {
   const Lock lock(*mutex_);
-  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
-  if (owned == nullptr) return std::nullopt;
-  return state_.engine->defined(owned->value);
+  return closed_ ? std::nullopt : requests_.is_resident(storage);
 }
 
 std::optional<bool> Session::evict(const c10::StorageImpl* storage) {
   const Lock lock(*mutex_);
-  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
-  if (owned == nullptr) return std::nullopt;
-  if (state_.busy) return false;
-  apply_pending();
-  const bool gone = state_.engine->evict_value(owned->value);
-  state_.forget_dropped();
-  return gone;
+  return closed_ ? std::nullopt : requests_.evict(storage);
 }
 
 ValueId Session::lock_for_read(const c10::StorageImpl* storage) {
   const Lock lock(*mutex_);
-  OwnedStorage* owned = closed_ ? nullptr : state_.owned->find(storage);
-  if (owned == nullptr) return kNone;
-  if (state_.in_kernel && !call_.touches(storage)) call_.note_hidden_input();
-  if (!state_.busy) apply_pending();
-  const ValueId value = owned->value;
-  work(
-      [&] {
-        state_.engine->materialize(value);
-        state_.engine->lock_for_read(value);
-      },
-      owned);
-  note_read(value);
-  return value;
+  return closed_ ? kNone : requests_.lock_for_read(storage);
 }
 
 void Session::unlock_for_read(ValueId value) {
   const Lock lock(*mutex_);
-  if (closed_) return;
-  const Busy busy(state_.busy);
-  // Meanwhile the stream of the reader was given its work.
-  note_read(value);
-  state_.engine->unlock_for_read(value);
-  state_.forget_dropped();
+  if (!closed_) requests_.unlock_for_read(value);
 }
 
-// Who reads it goes on outside of the session: the current stream waits for what it reads.
-void Session::note_read(ValueId value) {
-  if (state_.order == nullptr) return;
-  const StorageId id = state_.engine->records().value(value).storage;
-  state_.order->before_read(state_.address_of(id), state_.nbytes_of(id));
+void Session::keep_for(CollectiveInFlight& collective, const torch::jit::Stack& stack, std::size_t first) {
+  const Lock lock(*mutex_);
+  if (!closed_) requests_.keep_for(collective, stack, first);
+}
+
+void Session::started(CollectiveInFlight collective, Nanoseconds took) {
+  const Lock lock(*mutex_);
+  if (!closed_) requests_.started(std::move(collective), took);
+}
+
+void Session::note_wait(Nanoseconds took) {
+  const Lock lock(*mutex_);
+  state_.collectives += took;
 }
 
 // ── Closing ──
@@ -548,7 +372,7 @@ void Session::note_read(ValueId value) {
 void Session::close() {
   const Lock lock(*mutex_);
   if (closed_) return;
-  apply_pending();
+  releases_.apply();
   if (learner_ != nullptr) learner_->end();
   if (sleep_ != nullptr) sleep_->end();
   if (thrash_guard_ != nullptr) thrash_guard_->end();
@@ -562,7 +386,7 @@ void Session::close() {
         materialize_all(state_);
         done = true;
       } catch (const OutOfMemory&) {
-        if (!apply_late_releases()) failure = std::current_exception();
+        if (!releases_.apply_late()) failure = std::current_exception();
       } catch (...) {
         failure = std::current_exception();
       }
@@ -578,20 +402,17 @@ void Session::close() {
     if (state_.order != nullptr) state_.order->publish();
   }
   closed_ = true;
-  in_flight_.clear();
   state_.engine.reset();
   state_.arena = nullptr;
   state_.recipes.clear();
   state_.constants->clear();
   state_.store.reset();
-  const PendingReleases::Taken taken = pending_.take();
-  for (OwnedStorage* owned : taken.deaths) delete owned;
-  for (void* address : taken.frees) Regions::free_survivor(address);
+  releases_.end();
   if (failure) std::rethrow_exception(failure);
 }
 
 bool Session::after_fork(bool in_child) {
-  pending_.after_fork();
+  releases_.pending().after_fork();
   if (!in_child) return false;
   if (mutex_->free_for_this_thread()) {
     if (!closed_ && state_.store != nullptr && !state_.store->survives_fork())
@@ -624,12 +445,8 @@ std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
 void Session::check() {
   const Lock lock(*mutex_);
   if (closed_ || state_.busy) return;
-  apply_pending();
+  releases_.apply();
   state_.engine->check();
-}
-
-void Session::fail(const OutOfMemory& error) {
-  raise_shortage(state_, error);
 }
 
 }  // namespace remint

@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "torch/dispatch/kernel_call.h"
-#include "torch/dispatch/works.h"
 #include "torch/observe/figures.h"
 #include "torch/observe/logs.h"
 #include "torch/session/bookkeeping.h"
 #include "torch/session/learner.h"
 #include "torch/session/op_call.h"
-#include "torch/session/pending_releases.h"
+#include "torch/session/releases.h"
+#include "torch/session/requests.h"
 #include "torch/session/session_lock.h"
 #include "torch/session/sleep.h"
 #include "torch/session/state.h"
@@ -32,12 +32,6 @@
 #include "torch/session/torch_device.h"
 
 namespace remint {
-
-// A collective, and the locks that it has until it ends.
-struct CollectiveInFlight {
-  Works works;
-  std::vector<ValueId> locks;
-};
 
 class Session final : public std::enable_shared_from_this<Session> {
  public:
@@ -50,7 +44,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool closed() const { return closed_; }
   // Around a fork: no other thread is in the middle of a deleter. In the child, a session that another thread
   // was in the middle of stays as it was: true.
-  void before_fork() { pending_.before_fork(); }
+  void before_fork() { releases_.pending().before_fork(); }
   bool after_fork(bool in_child);
 
   // The device that the budget is of.
@@ -87,6 +81,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool pin(c10::StorageImpl* storage, PinReason reason);
   // It is about to be written where no operator is seen. Also for storages outside of the arena.
   bool before_write(const c10::StorageImpl* storage, PinReason reason = PinReason::kAddressKnown);
+  // The program is about to free its bytes, though it keeps tensors on it.
+  void before_free(const c10::StorageImpl* storage);
   // A collective is given these tensors, or returned them: they stay where they are until `collective` has
   // ended. Its threads may have them a moment longer than the program.
   void keep_for(CollectiveInFlight& collective, const torch::jit::Stack& stack, std::size_t first);
@@ -144,19 +140,13 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   void run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
   void run_asleep(const KernelCall& call, const Operator& op, torch::jit::Stack* stack);
-  void pin_results(const torch::jit::Stack& stack, std::size_t first, PinReason reason);
-  void note_read(ValueId value);
-  void apply_pending();
-  bool apply_late_releases();
-  void end_collectives();
-  template <typename Act>
-  void work(Act&& act, const OwnedStorage* subject = nullptr);
-  [[noreturn]] void fail(const OutOfMemory& error);
 
   const std::shared_ptr<SessionMutex> mutex_;
   SessionState state_;
   TorchDevice device_;
   OpCall call_;
+  Releases releases_;
+  Requests requests_;
   bool closed_ = false;
   Bookkeeping bookkeeping_;
   Figures final_;
@@ -164,8 +154,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<ThrashGuard> thrash_guard_;  // null: a step may take as long as it takes
   std::unique_ptr<Sleep> sleep_;               // null: this session never sleeps
-  PendingReleases pending_;
-  std::vector<CollectiveInFlight> in_flight_;  // collectives that had not ended when we looked last
 };
 
 }  // namespace remint

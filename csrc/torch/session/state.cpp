@@ -1,5 +1,6 @@
 #include "torch/session/state.h"
 
+#include "torch/session/freed_sources.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 
@@ -10,6 +11,7 @@ SessionState::SessionState(const SessionOptions& options, Backend& backend)
       backend(backend),
       owned(std::make_unique<OwnedStorages>(*this)),
       constants(std::make_unique<OutsideConstants>(*this)),
+      freed(std::make_unique<FreedSources>(*this)),
       order(backend.new_stream_order()),
       timer(backend.new_kernel_timer()) {}
 
@@ -20,6 +22,7 @@ void SessionState::forget() {
   for (StorageId id : forgetting_.storages) {
     owned->forget(id);
     constants->forget(id, gone_);
+    freed->forget(id);
   }
   for (StorageId id : forgetting_.cached) constants->cache(id, gone_);
   for (std::uint64_t id : forgetting_.ops) recipes.remove(id);

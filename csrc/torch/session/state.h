@@ -2,6 +2,7 @@
 // lock.
 //
 //   OwnedStorages     which tensor storage is which record; raw memory of the arena
+//   FreedSources      bytes that the program freed and will write again, such as FSDP's parameters
 //   OutsideConstants  storages outside of the arena that recipes read: weights made before the budget
 //   OpCall            one operator call, for the op driver
 //   TorchDevice       runs recorded ops again; points tensors to where their bytes are
@@ -48,9 +49,12 @@ struct SessionOptions {
   bool source_lines = false;  // know the line of the program that each op came from
 };
 
+class FreedSources;
 class Learner;
 class OwnedStorages;
 class OutsideConstants;
+class Sleep;
+class ThrashGuard;
 
 struct SessionState {
   SessionState(const SessionOptions& options, Backend& backend);
@@ -67,6 +71,7 @@ struct SessionState {
   RecipeTable recipes;
   std::unique_ptr<OwnedStorages> owned;
   std::unique_ptr<OutsideConstants> constants;
+  std::unique_ptr<FreedSources> freed;
   std::unique_ptr<OffloadStore> store;  // null: there is no tier
   CostEstimates costs;
   GivenCosts given_costs;
@@ -83,9 +88,12 @@ struct SessionState {
   std::uint32_t source = kNone;       // the line it came from
 
   std::uint64_t next_number = 0;  // of the next tensor: the tag of its value
+  StepNumbers step_numbers;       // of the step at hand, if steps are learned
   SessionObserver no_observer;
   SessionObserver* observer = &no_observer;
-  Learner* learner = nullptr;
+  Learner* learner = nullptr;           // null: it does not learn
+  Sleep* sleep = nullptr;               // null: it never sleeps
+  ThrashGuard* thrash_guard = nullptr;  // null: a step may take as long as it takes
   Rematerializations rematerializations;
   BlockMakers block_makers;
   Bytes spilled = 0;

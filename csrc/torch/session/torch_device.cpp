@@ -9,6 +9,7 @@
 #include "torch/dispatch/arguments.h"
 #include "torch/dispatch/threads.h"
 #include "torch/older_torch.h"
+#include "torch/session/freed_sources.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 #include "torch/session/session.h"
@@ -210,6 +211,7 @@ c10::intrusive_ptr<c10::StorageImpl> TorchDevice::tensor_storage(StorageId id) c
 }
 
 void TorchDevice::evicted(StorageId id) {
+  if (state_.freed->any()) state_.freed->note_bytes(id);
   if (state_.options.soft) {
     hand_back(state_, state_.arena->block(state_.engine->records().storage(id).block).address,
               state_.nbytes_of(id));
@@ -263,6 +265,14 @@ void TorchDevice::fetch(StorageId id, BlockId block) {
 
 void TorchDevice::dropped_copy(StorageId id) {
   state_.store->drop(id);
+}
+
+ValueId TorchDevice::came_back(StorageId id) {
+  return state_.freed->came_back(id);
+}
+
+bool TorchDevice::has_bytes_of(ValueId value, StorageId id) {
+  return state_.freed->has_bytes_of(value, id);
 }
 
 // The bandwidth follows what transfers take, unless it was given. Small ones say more of their latency.

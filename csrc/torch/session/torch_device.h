@@ -19,6 +19,8 @@ class TorchDevice final : public Device {
   bool offload(StorageId id) override;
   void fetch(StorageId id, BlockId block) override;
   void dropped_copy(StorageId id) override;
+  ValueId came_back(StorageId id) override;
+  bool has_bytes_of(ValueId value, StorageId id) override;
 
  private:
   void take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,

@@ -108,13 +108,13 @@ def _giving_writable_memory(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resizing(method: Callable[..., Any]) -> Callable[..., Any]:
-    """FSDP frees parameters by `resize_(0)`: what was computed from them is made and kept first."""
+    """FSDP frees parameters by `resize_(0)`: before that, what was computed from them is kept, or they are."""
     before_resize = torch_extension.load().before_resize
 
     @functools.wraps(method)
-    def wrapped(self: torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        before_resize(self)
-        return method(self, *args, **kwargs)
+    def wrapped(self: torch.UntypedStorage, size: int) -> Any:
+        before_resize(self, size)
+        return method(self, size)
 
     return wrapped
 
