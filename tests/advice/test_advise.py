@@ -120,6 +120,26 @@ def test_a_page_has_the_curve(advice: Advice, tmp_path: Path) -> None:
     assert len(data["chart"]["series"][0]["points"]) >= len(advice.choices)
 
 
+def test_a_tier_makes_smaller_budgets_possible(advice: Advice) -> None:
+    tier = remint.Offload(bytes="64MiB", bandwidth="1TB")
+    asked = advice.least.budget_bytes * 9 // 10
+    told = remint.advise(Program().step, fits=asked, steps=2, try_it=False, plan=False, offload=tier)
+    assert told.bandwidth == 1e12
+    assert told.fits
+    assert told.asked.uses_tier
+    assert told.least.budget_bytes < advice.least.budget_bytes
+    assert told.min_budget_bytes <= told.least.budget_bytes
+    assert 'offload="64MiB"' in told.how_to(told.asked)
+    assert max(map(len, str(told).splitlines())) <= 80
+    for choice in (told.asked, told.least):
+        program = Program()
+        with remint.budget(choice.budget_bytes, offload=tier) as run:
+            for _ in range(4):
+                program.step()
+        assert run.num_fetches > 0
+        assert run.peak_bytes <= choice.budget_bytes
+
+
 def test_it_recommends_the_smallest_that_is_quick_enough() -> None:
     from remint.advice.answers import _recommended
 

@@ -42,6 +42,15 @@ def test_nothing_is_allocated() -> None:
     assert "does not fit in 80GiB" in advice.verdict()
 
 
+def test_a_step_that_no_budget_helps() -> None:
+    """Weights, gradients and optimizer state are all that there is."""
+    advice = advise_fake(lambda: step(4096, 1), subject="step", device=DEVICES["a100-80gb"])
+    assert advice.recommended is None
+    assert advice.used is None
+    assert "first steps" not in str(advice)
+    assert "Nothing works below" in str(advice)
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -76,6 +76,6 @@ def test_the_figures_are_those_of_the_core() -> None:
     trace = generators.chain(20)
     both = [
         _core.simulate_step(trace, budget=trace.peak_bytes // 2, **more)
-        for more in ({}, {"alignment": plans.ALIGNMENT})
+        for more in ({}, {"alignment": _core.CPU_ALIGNMENT})
     ]
     assert both[0] == both[1]

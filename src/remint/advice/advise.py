@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from remint.advice.answers import Question
+from remint.advice.tier import Tier
 from remint.advice.watch import Watch
 from remint.errors import BudgetError
+from remint.offload import Offload
 from remint.results.advice import Advice
 
 # More steps than a watch ever needs.
@@ -21,6 +24,7 @@ def advise(
     steps: int = 3,
     try_it: bool = True,
     plan: bool = True,
+    offload: Offload | int | str | os.PathLike[str] | None = None,
 ) -> Advice:
     """Run a few training steps, and say which budget to give them.
 
@@ -36,6 +40,8 @@ def advise(
         try_it: run some steps in the budget that is recommended, too.
         plan: plan the step in the smaller budgets, as a budget does once its step is learned. Takes up to 4 seconds of
             CPU time for each.
+        offload: also say what each budget costs with this second tier of memory, as `remint.budget` takes it. Its
+            speed is measured.
 
     Budgets are for `with remint.budget(...)` around a training loop whose model was made before. The weights are
     outside then, and the state of the optimizer, which its first step makes, is inside.
@@ -52,7 +58,8 @@ def advise(
     if steps < 1:
         raise ValueError(f"steps is 1 or more, not {steps}")
     name = getattr(step, "__name__", type(step).__name__)
-    question = Question(name, is_script=False, fits=fits, accepted=accept, try_it=try_it, plan=plan)
+    tier = None if offload is None else Tier.of(offload)
+    question = Question(name, is_script=False, fits=fits, accepted=accept, try_it=try_it, plan=plan, offload=tier)
     watch = Watch(steps=steps, try_budget=question.try_budget)
     try:
         for _ in range(_MOST_STEPS):

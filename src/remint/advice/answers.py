@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from remint.advice.plans import with_plans
+from remint.advice.tier import Tier
 from remint.advice.watch import Watch
 from remint.results.advice import Advice, Choice
 from remint.results.holders import Holder, peak_holders
 from remint.simulator.budget_choices import MAX_SLOWDOWN, MeasuredSteps, choice, least_choice
 from remint.simulator.simulate import simulate
+from remint.simulator.tier_choices import TierSteps
 from remint.trace import Trace
 from remint.units import budget_text, format_bytes, parse_budget
 
@@ -26,6 +28,7 @@ class Question:
     accepted: float = 1.1
     try_it: bool = True
     plan: bool = True
+    offload: Tier | None = None
     answer: Advice | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +41,8 @@ class Question:
         """Answer, and return the budget to try: for the rest of the program, which has made its tensors before."""
         self.answer = self.of(watch)
         best = self.answer.used
-        if best is None or not self.try_it:
+        # What the program has made before would not be below the trial's budget, where a tier could have it.
+        if best is None or not self.try_it or best.uses_tier:
             return None
         return best.budget_bytes - self._beside(watch.live)
 
@@ -89,14 +93,22 @@ def answer(
 ) -> Advice:
     """Return the advice about some steps."""
     peak = steps.peak_bytes
-    choices = [choice(steps, rounded(peak * percent // 100)) for percent in PERCENTS]
-    least = least_choice(steps, peak)
-    asked = None if question.fits is None else choice(steps, parse_budget(question.fits, peak_bytes=peak))
+    tier = question.offload
+    with_tier = None if tier is None else TierSteps.of(steps, tier.measured, is_script=question.is_script)
+
+    def choice_of(nbytes: int) -> Choice:
+        found = choice(steps, nbytes)
+        return found if with_tier is None else replace(found, offload=with_tier.slowdown(nbytes))
+
+    lowest, reason = (steps.min_budget_bytes, _reason(steps)) if with_tier is None else with_tier.min_budget()
+    choices = [choice_of(rounded(peak * percent // 100)) for percent in PERCENTS]
+    least = least_choice(lowest, peak, choice_of)
+    asked = None if question.fits is None else choice_of(parse_budget(question.fits, peak_bytes=peak))
     if question.plan:
         planned = with_plans(steps, [each for each in (*choices, least, asked) if each is not None])
         choices = [planned[each.budget_bytes] for each in choices]
         least, asked = (None if each is None else planned[each.budget_bytes] for each in (least, asked))
-    works = [found for found in choices if found.learned is not None and found.learned <= MAX_SLOWDOWN]
+    works = [found for found in choices if found.best is not None and found.best <= MAX_SLOWDOWN]
     if least is not None:
         works.append(least)
     least = min(works, key=lambda found: found.budget_bytes, default=None)
@@ -107,14 +119,16 @@ def answer(
         peak_bytes=peak,
         holders=holders,
         outside=outside,
-        min_budget_bytes=steps.min_budget_bytes,
-        min_budget_reason=_reason(steps),
+        min_budget_bytes=lowest,
+        min_budget_reason=reason,
         least=least,
         choices=tuple(found for found in choices if found in works),
-        recommended=_recommended(works, question.accepted),
+        recommended=_recommended([found for found in works if found.budget_bytes < peak], question.accepted),
         accepted=question.accepted,
         asked=asked,
         estimated=estimated,
+        offload="" if tier is None else tier.text,
+        bandwidth=None if tier is None else float(tier.measured.bandwidth or 0) or None,
     )
 
 
@@ -132,9 +146,9 @@ def rounded(nbytes: int) -> int:
 
 def _recommended(works: list[Choice], accepted: float) -> Choice | None:
     """Return the smallest budget in which a step is quick enough, beside plain steps or the quickest of these."""
-    times = [found.learned for found in works if found.learned is not None]
+    times = [found.best for found in works if found.best is not None]
     limit = accepted * max(1.0, min(times, default=1.0))
-    quick = [found for found in works if found.learned is not None and found.learned <= limit]
+    quick = [found for found in works if found.best is not None and found.best <= limit]
     return min(quick, key=lambda found: found.budget_bytes, default=None)
 
 

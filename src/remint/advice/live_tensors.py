@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from remint._core import CPU_ALIGNMENT
 from remint.results.holders import Holder
-
-# Blocks of an arena begin at multiples of this.
-_ALIGNMENT = 64
 
 
 def live_tensors() -> tuple[Holder, ...]:
@@ -40,7 +38,7 @@ def live_tensors() -> tuple[Holder, ...]:
         for storage, nbytes in _storages(group).items():
             if storage not in seen and nbytes:
                 seen.add(storage)
-                found[kind] += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+                found[kind] += -(-nbytes // CPU_ALIGNMENT) * CPU_ALIGNMENT
                 count[kind] += 1
     return tuple(Holder(kind, "", count[kind], nbytes) for kind, nbytes in found.most_common())
 

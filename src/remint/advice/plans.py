@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from remint import _core
 from remint.planners.step_planning import Question, read_answer, write_question
 from remint.results.advice import Choice
 from remint.runtime.planning_command import planning_command
@@ -22,8 +23,6 @@ MOST_OPS = 20_000
 WORTH_PLANNING = 1.1
 # On the clock. A machine with more to do than it can keeps the figures of learned steps.
 MOST_SECONDS = 60.0
-# Blocks of the CPU's arena begin at multiples of this.
-ALIGNMENT = 64
 
 
 def with_plans(steps: MeasuredSteps, choices: Sequence[Choice]) -> dict[int, Choice]:
@@ -51,7 +50,7 @@ def _plan(steps: MeasuredSteps, budget_bytes: int, command: list[str]) -> Action
     question = Question(
         trace=steps.last,
         budget=steps.inside(budget_bytes),
-        alignment=ALIGNMENT,
+        alignment=_core.CPU_ALIGNMENT,
         seconds=PLANNING_SECONDS,
         step_hash=0,
     )

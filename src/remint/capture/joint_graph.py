@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 # Files in these folders are not the user's.
-_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<frozen ")  # the last: runpy
 _CALL = torch.nn.Module._call_impl.__code__  # the `self` of its frames is the module that is called
 
 

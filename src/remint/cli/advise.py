@@ -11,12 +11,11 @@ from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout,
 from remint.cli.script import add_script, check_script, misplaced_options, run_script
 from remint.results.advice import Advice
 
-_OPTIONS = ["--fits", "--accept", "--steps", "--json", "--report", "--no-trial", "--no-plan"]
-
 _ADVISE = """\
 examples:
   remint advise train.py --epochs 3
   remint advise --fits 24MiB --no-plan --report advice.html train.py
+  remint advise --offload 8GiB --no-plan train.py
   remint advise --accept 1.5 --json - -m package.train
   remint advise --fake train.py:step --device a100-80gb   nothing is run
 """
@@ -59,6 +58,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--no-plan", action="store_true", help="do not plan the step in small budgets: quicker, and less is known"
     )
     parser.add_argument(
+        "--offload",
+        metavar="WHERE",
+        help='also say what it costs with a second tier of memory: bytes, such as "16GiB", "disk", or a folder for the '
+        "file. Not with --fake",
+    )
+    parser.add_argument(
         "--device",
         default="a100-80gb",
         help="with --fake: whose peak rates give the time, such as h100-80gb; or a .json file (default: a100-80gb)",
@@ -85,6 +90,7 @@ def advise_command(options: argparse.Namespace) -> int:
         raise ValueError(f"--steps is 1 or more, not {options.steps}")
     from remint.advice.answers import Question
     from remint.advice.script_steps import script_steps
+    from remint.advice.tier import Tier
     from remint.advice.watch import Watch
     from remint.errors import BudgetError
 
@@ -96,6 +102,7 @@ def advise_command(options: argparse.Namespace) -> int:
         accepted=options.accept,
         try_it=not options.no_trial,
         plan=not options.no_plan,
+        offload=None if options.offload is None else Tier.of(options.offload),
     )
     stdout = reserve_stdout() if options.json == "-" else None
     watch = Watch(steps=options.steps, try_budget=question.try_budget)
@@ -108,7 +115,7 @@ def advise_command(options: argparse.Namespace) -> int:
         ended = run_script(options, quiet=BudgetError)
     watch.close(ended.error)
     if not watch.recorded:
-        hint = misplaced_options(options, _OPTIONS)
+        hint = misplaced_options(options)
         reason = str(ended) or (
             f"It made {watch.seen_steps} steps of its optimizer, and {2 * options.steps + 3} are needed. Let it run "
             "longer, ask for fewer with --steps, or use remint.advise(step) in Python."
@@ -134,6 +141,8 @@ def _advise_fake(options: argparse.Namespace) -> int:
         action.default = argparse.SUPPRESS
     options = rest.parse_args(options.args, namespace=options)
     check_outputs(options.json, options.report)
+    if options.offload is not None:
+        raise ValueError("--offload needs a run, which measures the tier: leave --fake or --offload out")
     device = device_named(options.device)
     advice = advise_fake(
         load_step(options.script),

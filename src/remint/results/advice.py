@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
@@ -25,6 +26,19 @@ class Choice:
     """The first steps, when only the past is known."""
     learned: float | None
     """The steps from then on."""
+    offload: float | None = None
+    """All steps, with the tier that was asked about."""
+
+    @property
+    def best(self) -> float | None:
+        """The steps from then on, with the tier if that is quicker."""
+        times = [each for each in (self.learned, self.offload) if each is not None]
+        return min(times, default=None)
+
+    @property
+    def uses_tier(self) -> bool:
+        """Whether the tier makes it quicker, or possible."""
+        return self.offload is not None and self.offload == self.best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +84,15 @@ class Advice:
     """Of the recommended budget."""
     estimated: str = ""
     """If nothing was run: how the figures were estimated."""
+    offload: str = ""
+    """The tier that was asked about, as `--offload` takes it."""
+    bandwidth: float | None = None
+    """Bytes per second of this tier, as measured."""
 
     @property
     def fits(self) -> bool | None:
         """Whether the step fits in the budget that was asked about; None if none was."""
-        return None if self.asked is None else self.asked.learned is not None
+        return None if self.asked is None else self.asked.best is not None
 
     @property
     def used(self) -> Choice | None:
@@ -92,17 +110,16 @@ class Advice:
         if self.recommended is None:
             return f"{need} No smaller budget was found that works."
         part = self.recommended.budget_bytes / self.peak_bytes
-        return (
-            f"{need} In {budget_text(self.recommended.budget_bytes)} ({part:.0%}) it is "
-            f"{slower(self.recommended.learned)}."
-        )
+        return f"{need} In {budget_text(self.recommended.budget_bytes)} ({part:.0%}) it is {_cost(self.recommended)}."
 
-    def how_to(self, budget_bytes: int) -> str:
+    def how_to(self, used: Choice) -> str:
         """Return the command or the lines of code that train inside a budget."""
-        text = budget_text(budget_bytes)
+        text = budget_text(used.budget_bytes)
         if self.is_script:
-            return f"remint run --budget {text} {self.subject}"
-        return f'with remint.budget("{text}"):  # around the training loop\n    {self.subject}()'
+            tier = f" --offload {shlex.quote(self.offload)}" if used.uses_tier else ""
+            return f"remint run --budget {text}{tier} {self.subject}"
+        tier = f', offload="{self.offload}"' if used.uses_tier else ""
+        return f'with remint.budget("{text}"{tier}):  # around the training loop\n    {self.subject}()'
 
     def summary(self) -> dict[str, Any]:
         """Return all figures as plain data."""
@@ -115,7 +132,7 @@ class Advice:
             **data,
             "fits": self.fits,
             "verdict": self.verdict(),
-            "use": self.how_to(used.budget_bytes) if used is not None else None,
+            "use": self.how_to(used) if used is not None else None,
         }
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -124,26 +141,35 @@ class Advice:
 
         write_html(path, [self])
 
-    def table(self) -> Iterator[tuple[str, str, str, str, str]]:
-        """Return the rows budget, percent of the peak, greedy, learned, remark, from the largest budget on."""
+    def headings(self) -> list[str]:
+        """Return the headings of the table."""
+        tier = ["with offload"] if self.offload else []
+        return ["budget", "of peak", "first steps", "then", *tier, ""]
+
+    def table(self) -> Iterator[tuple[str, ...]]:
+        """Return the rows budget, percent of the peak, greedy, learned, remark, from the largest budget on.
+
+        With a tier, what steps take with it stands before the remark.
+        """
+        # Budgets that are written in the same way are one row.
         rows = {
-            found.budget_bytes: found for found in (*self.choices, self.least, self.recommended, self.asked) if found
+            budget_text(found.budget_bytes): found
+            for found in (*self.choices, self.least, self.recommended, self.asked)
+            if found and found.budget_bytes < self.peak_bytes  # else nothing is saved
         }
-        for nbytes in sorted(rows, reverse=True):
-            found = rows[nbytes]
-            if nbytes >= self.peak_bytes:
-                continue  # nothing is saved
+        for text, found in sorted(rows.items(), key=lambda row: -row[1].budget_bytes):
             remarks = [
-                text
-                for text, other in (
+                remark
+                for remark, other in (
                     ("asked for", self.asked),
                     ("recommended", self.recommended),
-                    ("the least that works", self.least),
+                    ("the least" if self.offload else "the least that works", self.least),
                 )
-                if other is not None and other.budget_bytes == nbytes
+                if other is not None and budget_text(other.budget_bytes) == text
             ]
-            cells = [f"{each:.2f}x" if each is not None else "no" for each in (found.greedy, found.learned)]
-            yield budget_text(nbytes), f"{nbytes / self.peak_bytes:.0%}", *cells, ", ".join(remarks)  # type: ignore[misc]
+            times = [found.greedy, found.learned, *([found.offload] if self.offload else [])]
+            cells = [f"{each:.2f}x" if each is not None else "no" for each in times]
+            yield text, f"{found.budget_bytes / self.peak_bytes:.0%}", *cells, ", ".join(remarks)
 
     def __str__(self) -> str:
         lines = _wrapped(self.verdict())
@@ -156,9 +182,15 @@ class Advice:
             total = sum(holder.nbytes for holder in self.outside)
             kinds = ", ".join(f"{holder.kind} {format_bytes(holder.nbytes)}" for holder in self.outside)
             lines += _wrapped(f"Outside of the budget: {format_bytes(total)} ({kinds}).")
-        lines += ["", "    budget  of peak  first steps    then"]
-        for budget, part, greedy, learned, remark in self.table():
-            lines.append(f"{budget:>10}  {part:>7}  {greedy:>11}  {learned:>6}  {remark}".rstrip())
+        widths = (10, 7, 11, 6, 12)
+        rows = list(self.table())
+        if rows:
+            lines.append("")
+        for row in (self.headings(), *rows) if rows else ():
+            cells = [f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=False)]
+            lines.append("  ".join([*cells, row[-1]]).rstrip())
+        if self.offload and self.bandwidth:
+            lines += _wrapped(f"The tier moves {format_bytes(self.bandwidth)} per second, as measured.")
         nothing = f"Nothing works below {format_bytes(self.min_budget_bytes)}: {self.min_budget_reason}."
         lines += ["", *_wrapped(nothing)]
         used = self.used
@@ -166,18 +198,17 @@ class Advice:
             lines += [
                 "",
                 *_wrapped(f"Use it: {self.about(used)}"),
-                *(f"    {line}" for line in self.how_to(used.budget_bytes).split("\n")),
+                *(f"    {line}" for line in self.how_to(used).split("\n")),
             ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        headings = ["budget", "of the peak", "first steps", "then", ""]
-        return as_html(self.verdict(), headings, self.table())
+        return as_html(self.verdict(), self.headings(), self.table())
 
     def about(self, used: Choice) -> str:
         """Return what is known of one of the budgets."""
         part = used.budget_bytes / self.peak_bytes
-        about = f"{budget_text(used.budget_bytes)} is {part:.0%} of the peak, {slower(used.learned)}."
+        about = f"{budget_text(used.budget_bytes)} is {part:.0%} of the peak, {_cost(used)}."
         if self.trial is not None and self.trial.budget_bytes == used.budget_bytes:
             if self.trial.slowdown is None:
                 about += f" But {self.trial.num_steps} steps were tried, and did not fit: take more."
@@ -195,12 +226,16 @@ class Advice:
         budget = budget_text(self.asked.budget_bytes)
         if self.asked.budget_bytes >= self.peak_bytes:
             return f"It fits in {budget} as it is."
-        if self.asked.learned is not None:
-            return f"It fits in {budget}: {slower(self.asked.learned)}."
+        if self.asked.best is not None:
+            return f"It fits in {budget}: {_cost(self.asked)}."
         if self.asked.budget_bytes < self.min_budget_bytes:
             return f"It does not fit in {budget}, whatever is recomputed: {self.min_budget_reason}."
         more = "" if self.least is None else f" The least that works is {budget_text(self.least.budget_bytes)}."
         return f"It does not fit in {budget}: no way was found.{more}"
+
+
+def _cost(choice: Choice) -> str:
+    return f"{slower(choice.best)}, with offloading" if choice.uses_tier else slower(choice.best)
 
 
 def slower(times: float | None) -> str:

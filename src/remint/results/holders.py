@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from remint.results.block_log import BlockLog, Rectangle
+from remint.results.block_log import AWAY, BlockLog, Rectangle
 from remint.results.run import split_source
 
 
@@ -43,7 +43,7 @@ def peak_holders(log: BlockLog, *, since: float = 0.0) -> tuple[Holder, ...]:
     count: Counter[tuple[str, str]] = Counter()
     for rectangle in log.rectangles():
         if rectangle.begin <= peak and (rectangle.end > peak or rectangle.ending == "end"):
-            if rectangle.kind == "evicted":
+            if rectangle.kind in AWAY:
                 continue
             key = (backward.kind_of(rectangle), _where(log, rectangle))
             nbytes[key] += rectangle.nbytes
@@ -90,7 +90,16 @@ class _BackwardPasses:
 def _where(log: BlockLog, rectangle: Rectangle) -> str:
     if rectangle.label < 0 or rectangle.storage < 0:
         return ""
-    module, line = split_source(log.labels[rectangle.label].source.removeprefix("backward of "))
+    return where(log.labels[rectangle.label].source)
+
+
+def where(source: str) -> str:
+    """Return the module that a source names, with a `*` for the number of a layer; or its line.
+
+    >>> where("backward of GPT.blocks.3.mlp at net.py:12"), where("src/net.py:12")
+    ('GPT.blocks.*.mlp', 'src/net.py:12')
+    """
+    module, line = split_source(source.removeprefix("backward of "))
     if module:
         # Layers of a stack are one row.
         return re.sub(r"\.\d+(?=\.|$)", ".*", module)

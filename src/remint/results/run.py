@@ -160,7 +160,7 @@ class Run:
         if self.blocks is None or len(self.blocks) == 0:
             return None
         line = self.blocks.memory()
-        return int((line.resident + line.evicted).max())
+        return int((line.resident + line.evicted + line.offloaded).max())
 
     def by_op(self) -> list[Rematerialized]:
         """Return which operators were rematerialized, the most expensive first, by line and module where known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,44 @@ def last_step(trace: Trace, num_steps: int) -> Trace | None:
     while num_steps > 1 and trace.kinds[begin] == RELEASE:
         begin += 1
     return _from_event(trace, begin)
+
+
+def constants_first(trace: Trace) -> Trace:
+    """Return the same events, with all constants before all others: they were there when the step began.
+
+    >>> from remint import TraceBuilder
+    >>> builder = TraceBuilder()
+    >>> (x,) = builder.call("f", [], [32], 1.0)
+    >>> weight = builder.constant(64)
+    >>> (y,) = builder.call("g", [x, weight], [32], 1.0)
+    >>> [type(event).__name__ for event in constants_first(builder.build()).events()]
+    ['Constant', 'Call', 'Call']
+    """
+    is_constant = trace.kinds == CONSTANT
+    events = np.argsort(~is_constant, kind="stable")
+    num_outputs = np.diff(trace.out_offsets)
+    tensors = np.argsort(~np.repeat(is_constant, num_outputs), kind="stable")
+    new = np.empty(trace.num_tensors, np.int32)
+    new[tensors] = np.arange(trace.num_tensors, dtype=np.int32)
+
+    def offsets(counts: Numbers) -> Numbers:
+        return np.concatenate([[0], np.cumsum(counts[events])]).astype(np.int64)
+
+    # Constants have no arguments and no requests: those of the others stay in order.
+    return replace(
+        trace,
+        kinds=trace.kinds[events],
+        nanoseconds=trace.nanoseconds[events],
+        arg_offsets=offsets(np.diff(trace.arg_offsets)),
+        args=new[trace.args],
+        out_offsets=offsets(num_outputs),
+        nbytes=trace.nbytes[tensors],
+        aliases=trace.aliases[tensors],
+        name_ids=trace.name_ids[events],
+        source_ids=trace.source_ids[events],
+        request_offsets=offsets(np.diff(trace.request_offsets)),
+        held=new[trace.held],
+    )
 
 
 def _from_event(trace: Trace, begin: int) -> Trace:
