@@ -2,8 +2,8 @@
 
 The picture of a notebook needs nbconvert and ipykernel, too: it is left as it is where they are missing.
 
-`report_run` is a real run, so its times are this machine's. The costs of the others are estimated, not measured: they
-come out the same everywhere.
+`report_run` and `report_advice` are of real runs, so their times are this machine's. The costs of the others are
+estimated, not measured: they come out the same everywhere.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from remint.report import write_html
 
 TITLES = {
     "report_run": "A U-Net step in 60% of its memory",
+    "report_advice": "Which budget for a U-Net step?",
     "report_plan": "A U-Net step in 60% of its memory, planned and online",
     "report_sweep": "A U-Net step, all policies and two planners",
     "report_dtr": "A U-Net step in 60% of its memory, dtr-eq on the same arena",
 }
+HEIGHTS = {"report_sweep": 680, "report_advice": 1440}
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
@@ -55,15 +57,25 @@ def main() -> None:
     model.zero_grad()
     with remint.budget(free.peak_bytes * 6 // 10, blocks=True, source_lines=True) as live:
         model(*batch).backward()
+    model.zero_grad()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def train_unet() -> None:
+        optimizer.zero_grad()
+        model(*batch).backward()
+        optimizer.step()
+
+    advice = remint.advise(train_unet)
     plan = remint.plan(graph, "60%", time_limit=10)
     budgets = [f"{percent}%" for percent in range(30, 101, 10)]
     step = {"U-Net": trace}
     policies = remint.sweep(step, budgets=budgets, policies="all", memory="arena")
     planners = sweep_planners(step, ["auto", "chen-sqrt"], budgets, time_limit=5)
 
-    with tempfile.TemporaryDirectory() as name, chromium.Browser(1280, 1300) as browser:
+    with tempfile.TemporaryDirectory() as name, chromium.Browser(1280, 1640) as browser:
         pages = {
             "report_run": [live],
+            "report_advice": [advice],
             "report_plan": {"planned": plan, "online": runs["coop"]},
             "report_sweep": [remint.Sweep([*policies, *planners])],
             "report_dtr": [runs["dtr-eq"]],
@@ -79,7 +91,7 @@ def main() -> None:
                 " [r.left + r.width * 0.62, r.top + r.height * 0.42] }"
             )
             browser.hover(*where)
-            browser.screenshot(IMAGES / f"{page}.png", height=620 if page == "report_sweep" else 1260)
+            browser.screenshot(IMAGES / f"{page}.png", height=HEIGHTS.get(page, 1640))
         notebook(Path(name), browser)
         assert not browser.errors, browser.errors
 

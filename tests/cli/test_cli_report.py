@@ -45,6 +45,14 @@ def test_a_trace_in_a_budget(files: Path, capsys: pytest.CaptureFixture[str]) ->
     assert pickle.loads((files / "run.pickle").read_bytes())["segments"]
 
 
+def test_a_trace_in_a_budget_with_a_tier(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["report", str(files / "step.trace"), "--budget", "40%", "--offload", "1GiB", "--json", "-"]
+    assert main([*arguments, "-o", str(files / "tier.html")]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"].values()
+    assert run["num_fetches"] > 0
+    assert "coop, with offload" in (files / "tier.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -55,6 +63,7 @@ def test_a_trace_in_a_budget(files: Path, capsys: pytest.CaptureFixture[str]) ->
         (["step.trace", "run.json", "-o", "two.png"], "shows one item, not 2"),
         (["step.plan", "-o", "plan.pickle"], "viewer shows runs"),
         (["step.trace", "--budget", "x"], "not understood"),
+        (["step.trace", "--offload", "1GiB"], "give --budget, too"),
     ],
 )
 def test_mistakes_get_one_line(

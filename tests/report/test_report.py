@@ -9,14 +9,21 @@ from pathlib import Path
 
 import pytest
 
+import remint
 from remint import Graph, Run, generators, plan, simulate, sweep
 from remint.cli import main
+from remint.graph import Compute, Fetch, Free, Offload, Op, Plan, Tier
 from remint.report import write_figure, write_html, write_snapshot
+from remint.report.plan_data import plan_data, plan_holders
+from remint.results.holders import peak_holders
 from tests.support import chromium
 
 TRACE = generators.unet(3)
 RUN = simulate(TRACE, budget="60%", policy="coop", memory="arena", blocks=True)
 PLAN = plan(Graph.from_trace(TRACE), "60%", "chen-sqrt")
+TIER_RUN = simulate(
+    TRACE, budget="40%", policy="coop", memory="arena", blocks=True, offload=remint.Offload(bytes="1GiB")
+)
 SWEEP = sweep({"U-Net": TRACE}, budgets=["80%", "60%", "40%"], policies=["coop", "lru"], memory="arena")
 
 
@@ -98,7 +105,8 @@ def test_a_live_run_has_its_arena_and_modules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "item"), [("run.png", RUN), ("plan.svg", PLAN), ("sweep.svg", SWEEP), ("t.png", TRACE)]
+    ("name", "item"),
+    [("run.png", RUN), ("tier.png", TIER_RUN), ("plan.svg", PLAN), ("sweep.svg", SWEEP), ("t.png", TRACE)],
 )
 def test_static_pictures(tmp_path: Path, name: str, item: object) -> None:
     pytest.importorskip("matplotlib")
@@ -127,12 +135,12 @@ def test_the_snapshot_is_what_pytorch_reads(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(chromium.BINARY is None, reason="no chromium is installed")
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
-    write_html(tmp_path / "all.html", {"step": RUN, "planned": PLAN, "rows": SWEEP})
+    write_html(tmp_path / "all.html", {"step": RUN, "planned": PLAN, "rows": SWEEP, "tier": TIER_RUN})
     with chromium.Browser() as browser:
         browser.open(tmp_path / "all.html")
         browser.wait_for("document.body.dataset.ready === 'yes'")
         charts = browser.evaluate("document.querySelectorAll('canvas').length")
-        assert charts == 6  # side by side, sweep, run: memory and arena, plan: memory and schedule
+        assert charts == 8  # side by side, sweep, two runs: memory and arena, plan: memory and schedule
         texts = []
         for chart in range(charts):
             browser.evaluate(f"document.querySelectorAll('canvas')[{chart}].scrollIntoView({{block: 'center'}})")
@@ -145,5 +153,47 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
                 browser.hover(box[0] + box[2] * part, box[1] + box[3] * 0.6)
                 texts.append(browser.evaluate("document.getElementById('tip').textContent"))
         assert browser.errors == []
-    for words in ("resident", "rematerialized", "first run", "planned: plan by chen-sqrt"):
+    for words in ("resident", "rematerialized", "first run", "planned: plan by chen-sqrt", "in the tier only"):
         assert any(words in text for text in texts), (words, texts)
+
+
+def test_the_page_of_a_run_shows_its_tier(tmp_path: Path) -> None:
+    assert TIER_RUN.num_fetches > 0
+    write_html(tmp_path / "tier.html", [TIER_RUN])
+    (data,) = embedded(tmp_path / "tier.html")["runs"]
+    assert max(data["line"]["offloaded"]) > 0
+    assert data["transfers"]["leaves"].count(False) == TIER_RUN.num_fetches
+    leaves = TIER_RUN.num_offloads + TIER_RUN.num_clean_offloads
+    assert sum(row[1] for row in data["offloaded"]) == leaves
+    assert {row[3] for row in data["offloaded"]} <= {"it cannot be recomputed", "fetching it is quicker"}
+    (without,) = embedded_run(RUN, tmp_path)
+    assert without["line"]["offloaded"] is None
+    assert "transfers" not in without
+    assert sum(holder.nbytes for holder in peak_holders(TIER_RUN.blocks)) == TIER_RUN.peak_bytes
+
+
+def embedded_run(run: Run, folder: Path) -> list[dict[str, object]]:
+    write_html(folder / "run.html", [run])
+    return embedded(folder / "run.html")["runs"]
+
+
+@pytest.mark.parametrize("budget", ["100%", "60%"])
+def test_the_holders_of_a_plan_add_up_to_its_peak(budget: str) -> None:
+    made = plan(Graph.from_trace(TRACE), budget, "chen-sqrt")
+    assert sum(holder.nbytes for holder in plan_holders(made)) == made.peak_bytes
+
+
+def test_the_page_of_a_plan_with_a_tier_has_its_memory_and_its_waits() -> None:
+    ops = (
+        Op("make", 1, (), {"x": 4}),
+        Op("wait", 1, (), {"y": 4}),
+        Op("read", 1, ("x",), {"z": 2}),
+    )
+    graph = Graph(ops, {}, ("z",))
+    steps = (Compute(0), Offload("x"), Free("x"), Compute(1), Free("y"), Fetch("x"), Compute(2), Free("x"))
+    plan = Plan.from_steps(graph, steps, tier=Tier(bytes=4, bandwidth=2))
+    data = plan_data(plan)
+    assert data["end"] == plan.cost == 3 + 2 + 2
+    assert data["schedule"]["begin"] == [0, 3, 6], "the second op waits for the copy, the third for the fetch"
+    assert max(data["line"]["resident"]) == plan.peak_bytes == 6
+    assert sum(row[3] for row in data["holders"]) == plan.peak_bytes

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from remint import Run, TraceBuilder, generators, policy_names, simulate
-from remint.results.block_log import BlockLog, Rectangle
+from remint import Offload, Run, TraceBuilder, generators, policy_names, simulate
+from remint.results.block_log import AWAY, BlockLog, Rectangle
 from remint.trace import Trace
 
 pytestmark = pytest.mark.core
@@ -16,20 +16,24 @@ pytestmark = pytest.mark.core
 TRACES = {"unet": generators.unet(3), "rnn": generators.rnn(12), "chain": generators.chain(40)}
 
 
-def logged(trace: Trace, policy: str, budget: str = "60%") -> Run:
-    run = simulate(trace, budget=budget, policy=policy, memory="arena", blocks=True, events=True)
+TIERS = {"no tier": None, "slow tier": Offload(bytes="1GiB", bandwidth="1kB"), "quick tier": Offload(bytes="1GiB")}
+
+
+def logged(trace: Trace, policy: str, budget: str = "60%", offload: Offload | None = None) -> Run:
+    run = simulate(trace, budget=budget, policy=policy, memory="arena", offload=offload, blocks=True, events=True)
     assert run.blocks is not None
     return run
 
 
 def there(rectangles: list[Rectangle]) -> list[Rectangle]:
-    return [r for r in rectangles if r.kind != "evicted"]
+    return [r for r in rectangles if r.kind not in AWAY]
 
 
 @pytest.mark.parametrize("policy", policy_names("arena"))
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", TRACES)
-def test_blocks_never_overlap_and_stay_inside_the_budget(name: str, policy: str) -> None:
-    run = logged(TRACES[name], policy)
+def test_blocks_never_overlap_and_stay_inside_the_budget(name: str, tier: str, policy: str) -> None:
+    run = logged(TRACES[name], policy, offload=TIERS[tier])
     rectangles = there(run.blocks.rectangles())
     assert rectangles
     assert all(r.address >= 0 and r.address + r.nbytes <= run.budget_bytes for r in rectangles)
@@ -39,8 +43,9 @@ def test_blocks_never_overlap_and_stay_inside_the_budget(name: str, policy: str)
 
 
 @pytest.mark.parametrize("policy", policy_names("arena"))
-def test_the_log_counts_what_the_engine_counts(policy: str) -> None:
-    run = logged(TRACES["unet"], policy)
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_log_counts_what_the_engine_counts(tier: str, policy: str) -> None:
+    run = logged(TRACES["unet"], policy, offload=TIERS[tier])
     changes = run.blocks.changes
     dropped = sum(n > 0 for c, n in zip(changes, run.blocks.nbytes, strict=True) if c in "ELD")
     views = sum(1 for event in run.events if event[0] == "E")
@@ -52,8 +57,43 @@ def test_the_log_counts_what_the_engine_counts(policy: str) -> None:
     assert (memory.pinned >= 0).all()
     assert (memory.pinned <= memory.resident).all()
     assert (memory.evicted >= 0).all()
+    assert (memory.offloaded >= 0).all()
+    transfers = run.blocks.transfers()
+    assert sum(transfer.leaves for transfer in transfers) == run.num_offloads + run.num_clean_offloads
+    assert sum(not transfer.leaves for transfer in transfers) == run.num_fetches
+    assert memory.offloaded.max() <= run.offload_peak_bytes
+    again = sum(r.kind == "again" for r in run.blocks.rectangles())
+    assert again <= run.num_rematerializations + run.num_frees, "what was fetched was not recomputed"
     if run.status == "ok":
         assert memory.resident[-1] == memory.pinned[-1], "at the end, all that is left is what the program holds"
+
+
+def test_a_pinned_tensor_is_pinned_again_when_it_comes_back() -> None:
+    builder = TraceBuilder()
+    weight = builder.constant(1024)
+    (a,) = builder.call("a", [], [1024], 1.0, source="net.py:7")
+    builder.release(a)
+    builder.call("b", [weight], [0], 1.0)
+    run = logged(builder.build(), "lru", "1KiB", Offload(bytes="1MiB"))
+    leaves, comes_back = run.blocks.transfers()
+    assert (leaves.leaves, comes_back.leaves) == (True, False)
+    assert leaves.was_pinned
+    assert leaves.seconds < comes_back.seconds
+    kinds = [(r.kind, r.ending) for r in run.blocks.rectangles() if r.storage == 0]
+    assert kinds == [("pinned", "offloaded"), ("offloaded", "fetched"), ("pinned", "end")]
+
+
+def test_a_copy_that_is_given_up_is_evicted() -> None:
+    times, slots = np.arange(5.0), np.zeros(5, np.int64)
+    sizes = np.array([64, 64, 64, 0, 64])
+    log = BlockLog(times, "ACOEC", np.array([-1, 0, 0, 0, 0]), slots, slots, sizes, (("op", ""),))
+    kinds = [(r.kind, r.ending) for r in log.rectangles()]
+    assert kinds == [
+        ("first", "offloaded"),
+        ("offloaded", "dropped"),
+        ("evicted", "rematerialized"),
+        ("again", "end"),
+    ]
 
 
 def test_logging_changes_no_decision() -> None:

@@ -7,22 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
-from remint.graph import Compute, Plan
+from remint.graph import Plan
+from remint.offload import Offload
+from remint.report.columns import again_columns, holder_rows, line_columns
+from remint.report.plan_data import plan_data
+from remint.report.tier_data import tier_cards, transfer_columns
 from remint.results import Sweep
-from remint.results.advice import Advice, Choice
+from remint.results.advice import Advice, Choice, slower
 from remint.results.block_log import BlockLog
-from remint.results.holders import Holder, peak_holders, shortened
-from remint.results.run import RematerializedOp, Run, split_source
+from remint.results.holders import peak_holders
+from remint.results.run import Run
 from remint.results.verdict import verdict
 from remint.trace import Trace
 from remint.units import format_bytes, format_seconds
 
 MOST_BLOCKS = 40_000
-MOST_POINTS = 20_000
-MOST_ROWS = 20
-MOST_HOLDERS = 10
 # A sweep draws one of these in the foreground: the default of real runs, or else that of simulations.
 DEFAULT_POLICIES = ("coop", "dtr-eq")
 # Of the curve of a trace.
@@ -80,19 +79,21 @@ def advice_data(advice: Advice) -> dict[str, Any]:
         "series": [
             _advice_series("then, with the step learned", "learned", found, prominent=True),
             _advice_series("the first steps", "greedy", found, prominent=False),
+            *([_advice_series("with offload", "offload", found, prominent=True)] if advice.offload else []),
         ],
     }
     return {
         "label": f"Which budget for {advice.subject}?",
         "verdict": advice.verdict(),
         "estimated": advice.estimated,
-        "holders": _holders(advice.holders),
+        "holders": holder_rows(advice.holders),
         "peak": advice.peak_bytes,
         "outside": [[holder.kind, holder.nbytes] for holder in advice.outside],
+        "headings": advice.headings(),
         "table": [list(row) for row in advice.table()],
         "proof": f"Nothing works below {format_bytes(advice.min_budget_bytes)}: {advice.min_budget_reason}.",
         "about": advice.about(used) if used is not None else "",
-        "use": advice.how_to(used.budget_bytes) if used is not None else "",
+        "use": advice.how_to(used) if used is not None else "",
         "chart": chart,
     }
 
@@ -105,14 +106,8 @@ def _advice_series(name: str, which: str, found: Mapping[int, Choice], *, promin
     return {"name": name, "planner": False, "prominent": prominent, "points": points, "ends": ""}
 
 
-def _holders(holders: tuple[Holder, ...]) -> list[list[Any]]:
-    return [
-        [holder.kind, holder.where, holder.num_storages, holder.nbytes] for holder in shortened(holders, MOST_HOLDERS)
-    ]
-
-
 def _log_holders(log: BlockLog) -> list[list[Any]]:
-    return _holders(peak_holders(log))
+    return holder_rows(peak_holders(log))
 
 
 def run_data(run: Run, name: str = "") -> dict[str, Any]:
@@ -128,7 +123,7 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
         "times": run.num_rematerializations,
         "failure": run.failure,
         "marks": [],
-        **_again(run.rematerialized),
+        **again_columns(run.rematerialized),
         "cards": [
             [run.status, f"{run.policy} on {run.memory} memory", run.status != "ok"],
             [format_bytes(run.peak_bytes), f"peak, of {format_bytes(run.budget_bytes)}"],
@@ -141,88 +136,24 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
     }
     if run.memory != "arena":
         del data["cards"][5]
+    if run.num_offloads or run.num_clean_offloads:
+        data["cards"] += tier_cards(run)
     if run.collective_seconds:
         data["collectives"] = run.collective_seconds
         data["cards"].append([format_seconds(run.collective_seconds), "in collectives, with waiting for other ranks"])
     if run.blocks is not None and len(run.blocks):
         line = run.blocks.memory()
-        data["line"] = _line(line.seconds, line.resident, line.pinned, line.evicted)
+        in_tier = line.offloaded if line.offloaded.any() else None
+        data["line"] = line_columns(line.seconds, line.resident, line.pinned, line.evicted, in_tier)
+        data |= transfer_columns(run.blocks)
         data["marks"] = [list(mark) for mark in run.blocks.marks()]
         data |= _rectangles(run)
         data["holders"] = _log_holders(run.blocks)
         data["end"] = float(line.seconds[-1])
     elif run.timeline is not None and len(run.timeline.seconds):
-        data["line"] = _line(run.timeline.seconds, run.timeline.nbytes)
+        data["line"] = line_columns(run.timeline.seconds, run.timeline.nbytes)
         data["end"] = float(run.timeline.seconds[-1])
     return data
-
-
-def plan_data(plan: Plan, name: str = "") -> dict[str, Any]:
-    """Return the figures, the memory over time and the schedule of a plan."""
-    graph = plan.graph
-    resident = dict(graph.constants)
-    now = 0.0
-    used = graph.constant_bytes
-    times: list[float] = [0.0]
-    nbytes: list[int] = [used]
-    schedule: dict[str, list[Any]] = {"op": [], "begin": [], "end": [], "again": []}
-    runs = [0] * len(graph.ops)
-    marks: list[list[Any]] = []
-    for step in plan.steps:
-        if not isinstance(step, Compute):
-            used -= resident.pop(step.value)
-            nbytes.append(used)
-            times.append(now)
-            continue
-        op = graph.ops[step.op]
-        for value, size in op.outputs.items():
-            used += size if value not in resident else 0
-            resident[value] = size
-        if not marks and op.source.startswith("backward of "):
-            marks.append([now, "backward"])
-        for column, entry in zip(schedule.values(), (step.op, now, now + op.cost, runs[step.op] > 0), strict=True):
-            column.append(entry)
-        times.append(now)
-        nbytes.append(used)
-        now += op.cost
-        runs[step.op] += 1
-    again = [
-        RematerializedOp(op.name, op.source, count - 1, (count - 1) * op.cost, "")
-        for op, count in zip(graph.ops, runs, strict=True)
-        if count > 1
-    ]
-    label = f"plan by {plan.planner or 'hand'}"
-    return {
-        "type": "plan",
-        "label": f"{name}: {label}" if name else label,
-        "verdict": _plan_verdict(plan),
-        "budget": None,
-        "peak": plan.peak_bytes,
-        "slowdown": 1 + plan.overhead,
-        "times": sum(runs) - len(runs),
-        "failure": None,
-        "marks": marks,
-        "line": _line(np.array(times), np.array(nbytes, dtype=np.int64)),
-        "end": now,
-        "schedule": schedule,
-        "ops": [[op.name, op.source, op.cost] for op in graph.ops],
-        **_again(sorted(again, key=lambda row: -row.seconds)),
-        "cards": [
-            [format_bytes(plan.peak_bytes), f"peak, {format_bytes(graph.peak_bytes)} without rematerialization"],
-            [f"+{plan.overhead:.2%}", f"overhead, on {format_seconds(graph.cost)}"],
-            ["optimal" if plan.optimal else f"{plan.gap:.2%}", "proven" if plan.optimal else "gap to the bound"],
-            [f"{sum(runs) - len(runs):,}", f"rematerializations of {len(graph.ops):,} ops"],
-            [format_seconds(plan.seconds), f"planning, by {plan.planner or 'hand'}"],
-        ],
-    }
-
-
-def _plan_verdict(plan: Plan) -> str:
-    need, peak = format_bytes(plan.graph.peak_bytes), format_bytes(plan.peak_bytes)
-    if plan.peak_bytes >= plan.graph.peak_bytes:
-        return f"Takes {peak}, as it is."
-    proof = "no schedule is cheaper" if plan.optimal else f"at most {plan.gap:.1%} more than the cheapest schedule"
-    return f"Fits {need} into {peak}; {plan.overhead:.1%} slower, {proof}."
 
 
 def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:
@@ -246,17 +177,28 @@ def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:
     return data
 
 
-def cost_curve(trace: Trace, name: str = "") -> Sweep:
-    """Return what the trace costs under each budget, with the policies that runs and simulations have by default."""
+def cost_curve(trace: Trace, name: str = "", *, offload: Offload | None = None) -> Sweep:
+    """Return what the trace costs under each budget, with the policies that runs and simulations have by default.
+
+    With a tier, the default policy is there a second time, with it.
+    """
     from remint.simulator import sweep
 
-    return sweep(
-        {name or "trace": trace},
-        budgets=CURVE_BUDGETS,
-        policies=DEFAULT_POLICIES,
-        memory="arena",
-        max_slowdown=CURVE_MAX_SLOWDOWN,
-    )
+    def rows(policies: Sequence[str], tier: Offload | None) -> Sweep:
+        return sweep(
+            {name or "trace": trace},
+            budgets=CURVE_BUDGETS,
+            policies=policies,
+            memory="arena",
+            max_slowdown=CURVE_MAX_SLOWDOWN,
+            offload=tier,
+        )
+
+    alone = rows(DEFAULT_POLICIES, None)
+    if offload is None:
+        return alone
+    with_tier = [{**row, "policy": f"{row['policy']}, with offload"} for row in rows(DEFAULT_POLICIES[:1], offload)]
+    return Sweep([*alone, *with_tier])
 
 
 def sweep_data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -276,8 +218,31 @@ def sweep_data(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             ends = "" if last is None else f"{last['status']} at {last['budget']}"
             named = {"name": policy, "planner": policy.startswith("plan: "), "prominent": policy == foremost}
             series.append({**named, "points": points, "ends": ends})
-        charts.append({"name": trace, "percent": percent, "series": series})
+        sentence = _sweep_verdict(series, foremost, percent=percent)
+        charts.append({"name": trace, "percent": percent, "series": series, "verdict": sentence})
     return charts
+
+
+def _sweep_verdict(series: Sequence[Mapping[str, Any]], foremost: str | None, *, percent: bool) -> str:
+    """Say how small a budget can be with the default policy, and which one needs least."""
+    least = {}
+    for each in series:
+        worked = [point for point in each["points"] if point["slowdown"] is not None]
+        if worked:
+            least[each["name"]] = min(worked, key=lambda point: float(point["x"]))
+
+    def at(name: str) -> str:
+        point = least[name]
+        size = f"{point['x']:g}% of the peak" if percent else format_bytes(point["budget"])
+        return f"{size}: {slower(point['slowdown'])}"
+
+    if not least:
+        return "No policy and no planner works in these budgets."
+    best = min(least, key=lambda name: (float(least[name]["x"]), least[name]["slowdown"]))
+    if foremost is None or foremost not in least:
+        return f"The smallest budget that works is that of {best}, {at(best)}."
+    sentence = f"{foremost}, the default, works down to {at(foremost)}."
+    return sentence if best == foremost else f"{sentence} The smallest, or quickest there: {best}, {at(best)}."
 
 
 def _point(row: Mapping[str, Any], *, percent: bool) -> dict[str, Any]:
@@ -288,24 +253,6 @@ def _point(row: Mapping[str, Any], *, percent: bool) -> dict[str, Any]:
         "budget": row["budget_bytes"],
         "times": row["num_rematerializations"],
     }
-
-
-def _again(rows: Sequence[RematerializedOp]) -> dict[str, Any]:
-    return {
-        "again": [[*row, *split_source(row.source)] for row in rows[:MOST_ROWS]],
-        "again_seconds": sum(row.seconds for row in rows),
-        "again_left_out": max(0, len(rows) - MOST_ROWS),
-    }
-
-
-def _line(seconds: Any, resident: Any, pinned: Any = None, evicted: Any = None) -> dict[str, Any]:
-    """Return the columns; where there are too many points, the highest of each stretch stands for it."""
-    take = np.arange(len(seconds))
-    if len(take) > MOST_POINTS:
-        stretches = np.array_split(take, MOST_POINTS)
-        take = np.array([stretch[np.argmax(resident[stretch])] for stretch in stretches])
-    columns = {"t": seconds, "resident": resident, "pinned": pinned, "evicted": evicted}
-    return {name: None if column is None else column[take].tolist() for name, column in columns.items()}
 
 
 def _rectangles(run: Run) -> dict[str, Any]:

@@ -7,14 +7,16 @@ import os
 from typing import Any
 
 from remint.graph import Plan
-from remint.report.data import Item, advice_data, plan_data, run_data, sweep_data, trace_data
+from remint.report.data import Item, advice_data, run_data, sweep_data, trace_data
+from remint.report.plan_data import plan_data
 from remint.results import Sweep
 from remint.results.advice import Advice
+from remint.results.block_log import AWAY
 from remint.results.run import Run
 from remint.trace import Trace
 
-_COLORS = {"pinned": "#7b8794", "first": "#4a86e8", "again": "#f39c1f", "scratch": "#c4a6e8"}
-_EVICTED = "#d5322d"
+_COLORS = {"pinned": "#7b8794", "first": "#4a86e8", "again": "#f39c1f", "fetched": "#2e9d5b", "scratch": "#c4a6e8"}
+_LEFT = {"evicted": "#d5322d", "offloaded": "#0b8793"}
 _MIB = 2.0**20
 
 
@@ -60,8 +62,14 @@ def _memory(axes: Any, data: dict[str, Any]) -> None:
     if line["pinned"]:
         pinned = [n / _MIB for n in line["pinned"]]
         axes.fill_between(line["t"], pinned, step="post", color=_COLORS["pinned"], label="of which pinned")
-        needed = [r + e / _MIB for r, e in zip(resident, line["evicted"], strict=True)]
-        axes.step(line["t"], needed, where="post", color=_EVICTED, ls=":", lw=1, label="resident + evicted")
+        offloaded = [n / _MIB for n in line["offloaded"] or [0] * len(resident)]
+        needed = [r + e / _MIB + o for r, e, o in zip(resident, line["evicted"], offloaded, strict=True)]
+        more = " + offloaded" if line["offloaded"] else ""
+        axes.step(
+            line["t"], needed, where="post", color=_LEFT["evicted"], ls=":", lw=1, label=f"resident + evicted{more}"
+        )
+        if line["offloaded"]:
+            axes.step(line["t"], offloaded, where="post", color=_LEFT["offloaded"], lw=1.2, label="in the tier only")
     if data["budget"]:
         axes.axhline(data["budget"] / _MIB, color="black", ls="--", lw=1, label="budget")
     for at, name in data["marks"]:
@@ -80,15 +88,20 @@ def _arena(axes: Any, data: dict[str, Any]) -> None:
     for kind, color in _COLORS.items():
         boxes = [Rectangle((b, a / _MIB), e - b, n / _MIB) for b, e, a, n, k, _ in rows if k == kind]
         axes.add_collection(PatchCollection(boxes, facecolor=color, edgecolor="white", linewidth=0.1))
-    edges = [[(e, a / _MIB), (e, (a + n) / _MIB)] for _, e, a, n, k, end in rows if end == "evicted" and k != "evicted"]
-    axes.add_collection(LineCollection(edges, colors=_EVICTED, linewidths=1))
+    for left, color in _LEFT.items():
+        edges = [[(e, a / _MIB), (e, (a + n) / _MIB)] for _, e, a, n, k, end in rows if end == left and k not in AWAY]
+        axes.add_collection(LineCollection(edges, colors=color, linewidths=1))
     axes.set_xlim(0, data["end"])
     axes.set_ylim(0, data["budget"] / _MIB)
     axes.set_ylabel("address (MiB)")
     names = {"pinned": "pinned", "first": "first time", "again": "rematerialized", "scratch": "scratch"}
+    endings = ["evicted"]
+    if "transfers" in data:
+        names["fetched"] = "fetched"
+        endings.append("offloaded")
     handles = [Rectangle((0, 0), 1, 1, color=_COLORS[kind], label=name) for kind, name in names.items()]
-    handles.append(Rectangle((0, 0), 1, 1, color=_EVICTED, label="evicted here"))
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=5, fontsize=8, frameon=False)
+    handles += [Rectangle((0, 0), 1, 1, color=_LEFT[ending], label=f"{ending} here") for ending in endings]
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=7, fontsize=8, frameon=False)
 
 
 def _schedule(axes: Any, schedule: dict[str, list[Any]]) -> None:

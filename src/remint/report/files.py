@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remint.graph import Graph, Plan
+from remint.offload import Offload
 from remint.report.data import Item, cost_curve
 from remint.report.figures import write_figure
 from remint.report.memory_viz import write_snapshot
@@ -43,19 +44,27 @@ def write(
 
 
 def load_items(
-    paths: Sequence[str], *, budget: str | None = None, policies: Sequence[str] = ("coop",), curves: bool = False
+    paths: Sequence[str],
+    *,
+    budget: str | None = None,
+    policies: Sequence[str] = ("coop",),
+    curves: bool = False,
+    offload: Offload | None = None,
 ) -> dict[str, Item]:
-    """Read files. With a budget, traces are run inside it, with each policy, and with `curves` inside others, too."""
+    """Read files. With a budget, traces are run inside it, with each policy, and with `curves` inside others, too.
+
+    `offload` is a tier for these runs.
+    """
     items: dict[str, Item] = {}
     for path in paths:
         name = Path(path).name.split(".")[0]
         item = load_item(path)
         if isinstance(item, Trace) and budget is not None:
             for policy in policies:
-                run = simulate(item, budget=budget, policy=policy, memory="arena", blocks=True)
+                run = simulate(item, budget=budget, policy=policy, memory="arena", offload=offload, blocks=True)
                 items[_unused(items, f"{name}, {policy}" if len(policies) > 1 else name)] = run
             if curves:
-                items[_unused(items, f"{name}, budgets")] = cost_curve(item, name)
+                items[_unused(items, f"{name}, budgets")] = cost_curve(item, name, offload=offload)
         else:
             items[_unused(items, name)] = item
     return items

@@ -11,7 +11,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from remint.results.block_log import Rectangle
+from remint.results.block_log import AWAY, Rectangle
 from remint.results.run import Run
 
 # The viewer takes address 0 for "none".
@@ -34,7 +34,7 @@ def snapshot(run: Run) -> dict[str, Any]:
     if run.blocks is None:
         raise ValueError("the run has no blocks to show: simulate it with blocks=True and memory='arena'")
     labels = run.blocks.labels
-    rectangles = [r for r in run.blocks.rectangles() if r.kind != "evicted"]
+    rectangles = [r for r in run.blocks.rectangles() if r.kind not in AWAY]
 
     def frames(r: Rectangle) -> list[dict[str, Any]]:
         name, source = labels[r.label] if r.label >= 0 else ("scratch", "")

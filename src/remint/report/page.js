@@ -3,8 +3,9 @@
 // their time axis (drag to zoom, double click to see all).
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-const COLOR = Object.fromEntries(["ink", "soft", "line", "pinned", "first", "again", "scratch", "evicted", "budget"].map(n => [n, css(n)]));
-const KINDS = { pinned: "pinned: weights, gradients, what the program holds for good", first: "made by the program's op", again: "rematerialized", scratch: "scratch of one op" };
+const COLOR = Object.fromEntries(["ink", "soft", "line", "pinned", "first", "again", "scratch", "evicted", "fetched", "offloaded", "budget"].map(n => [n, css(n)]));
+const KINDS = { pinned: "pinned: weights, gradients, what the program holds for good", first: "made by the program's op", again: "rematerialized", fetched: "fetched from the tier", scratch: "scratch of one op" };
+const isAway = kind => kind === "evicted" || kind === "offloaded";
 const SERIES = ["#d5322d", "#4a86e8", "#2e9d5b", "#f39c1f", "#8e5bd0", "#17a2b8", "#b5651d", "#e2589f", "#7b8794", "#9aa800", "#1c2530", "#00695c", "#ad1457", "#5c6bc0"];
 
 const el = (tag, attributes = {}, ...children) => {
@@ -48,8 +49,8 @@ function showTip(event, html) {
 
 // A canvas with axes. `draw(chart, pen)` draws inside, `hover(chart, x, y)` returns the tooltip's text.
 class Chart {
-  constructor(parent, { height, x, y, xLabel, yLabel, formatX, formatY, binaryY, draw, hover, view }) {
-    Object.assign(this, { height, x, y, xLabel, yLabel, formatX, formatY, binaryY, drawInside: draw, hover, view });
+  constructor(parent, { height, x, y, xLabel, yLabel, formatX, formatY, binaryX, binaryY, draw, hover, view }) {
+    Object.assign(this, { height, x, y, xLabel, yLabel, formatX, formatY, binaryX, binaryY, drawInside: draw, hover, view });
     this.margin = { left: 74, right: 30, top: 18, bottom: 40 };
     this.canvas = el("canvas");
     parent.append(this.canvas);
@@ -77,7 +78,7 @@ class Chart {
     pen.strokeStyle = COLOR.line; pen.fillStyle = COLOR.soft; pen.textAlign = "right"; pen.textBaseline = "middle";
     for (const v of ticks(...this.y, 6, this.binaryY)) { this.line(left, this.py(v), left + this.inner, this.py(v)); pen.fillText(this.formatY(v), left - 8, this.py(v)); }
     pen.textAlign = "center"; pen.textBaseline = "top";
-    for (const v of ticks(...this.range, Math.max(2, this.inner / 110))) pen.fillText(this.formatX(v), this.px(v), floor + 7);
+    for (const v of ticks(...this.range, Math.max(2, this.inner / 110), this.binaryX)) pen.fillText(this.formatX(v), this.px(v), floor + 7);
     pen.fillText(this.xLabel, left + this.inner / 2, floor + 23);
     pen.save(); pen.translate(10, (top + floor) / 2); pen.rotate(-Math.PI / 2); pen.textBaseline = "middle"; pen.fillText(this.yLabel, 0, 0); pen.restore();
     pen.save(); pen.beginPath(); pen.rect(left, 0, this.inner, floor + 1); pen.clip();
@@ -139,7 +140,7 @@ function table(parent, headings, rows) {
   const numeric = h => h.startsWith("#");
   const head = el("tr", {}, ...headings.map(h => el("th", { textContent: h.replace("#", ""), className: numeric(h) ? "n" : "" })));
   const body = rows.map(row => el("tr", {}, ...row.map((cell, k) => cell instanceof Node ? cell : el("td", { innerHTML: cell, className: numeric(headings[k]) ? "n" : "" }))));
-  parent.append(el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)));
+  parent.append(el("div", { className: "scroll" }, el("table", {}, el("thead", {}, head), el("tbody", {}, ...body))));
 }
 
 function phases(chart, pen, marks) {
@@ -173,10 +174,19 @@ function steps(chart, pen, t, values, close) {
   if (close) { pen.lineTo(chart.px(last === t.length - 1 ? chart.view.all[1] : t[last]), floor); pen.closePath(); }
 }
 
+// What leaves for the tier at the foot of the chart, what comes back above it.
+function transferMarks(chart, pen, { t, leaves }) {
+  const floor = chart.height - chart.margin.bottom, tall = 9;
+  for (let k = 0; k < t.length; k++) {
+    pen.fillStyle = leaves[k] ? COLOR.offloaded : COLOR.fetched;
+    pen.fillRect(chart.px(t[k]) - 1, floor - (leaves[k] ? tall : 2 * tall + 2), 1.6, tall);
+  }
+}
+
 function timeline(parent, run, view) {
-  const { t, resident, pinned, evicted } = run.line;
-  const needed = evicted && resident.map((r, k) => r + evicted[k]);
-  const node = section(parent, "Memory over time", run.type === "plan" ? "Bytes resident while the plan is carried out, counted at each op before anything is freed." : "Bytes in use over the time that ops took. Drag to zoom, double-click for everything.");
+  const { t, resident, pinned, evicted, offloaded } = run.line, moves = run.transfers;
+  const needed = evicted && resident.map((r, k) => r + evicted[k] + (offloaded ? offloaded[k] : 0));
+  const node = section(parent, "Memory over time", run.type === "plan" ? "Bytes resident while the plan is carried out, counted at each op before anything is freed." : `Bytes in use over the time that ops ${moves ? "and transfers " : ""}took. Drag to zoom, double-click for everything.`);
   const top = Math.max(run.budget || 0, largest(needed || resident));
   const chart = new Chart(node, {
     height: 270, view, y: [0, top * 1.08], xLabel: "time of ops", yLabel: "bytes", formatX: seconds, formatY: bytes, binaryY: true,
@@ -185,17 +195,21 @@ function timeline(parent, run, view) {
       if (pinned) { pen.fillStyle = COLOR.pinned + "a0"; steps(chart, pen, t, pinned, true); pen.fill(); }
       if (needed) { pen.strokeStyle = COLOR.evicted; pen.setLineDash([3, 2]); steps(chart, pen, t, needed, false); pen.stroke(); pen.setLineDash([]); }
       pen.strokeStyle = COLOR.first; pen.lineWidth = 1.3; steps(chart, pen, t, resident, false); pen.stroke(); pen.lineWidth = 1;
+      if (offloaded) { pen.strokeStyle = COLOR.offloaded; pen.lineWidth = 1.6; steps(chart, pen, t, offloaded, false); pen.stroke(); pen.lineWidth = 1; }
+      if (moves) transferMarks(chart, pen, moves);
       phases(chart, pen, run.marks); budgetLine(chart, pen, run.budget);
       if (chart.point) { pen.strokeStyle = "#0005"; chart.line(chart.point[0], chart.margin.top, chart.point[0], chart.height - chart.margin.bottom); }
     },
     hover(chart, x) {
       const k = Math.max(0, before(t, chart.vx(x)));
-      return `<b>${seconds(chart.vx(x))}</b>\nresident ${bytes(resident[k])}` + (pinned ? `\npinned ${bytes(pinned[k])}` : "") + (evicted ? `\nevicted, needed again ${bytes(evicted[k])}` : "") + (run.budget ? `\n${(100 * resident[k] / run.budget).toFixed(1)}% of the budget` : "");
+      return `<b>${seconds(chart.vx(x))}</b>\nresident ${bytes(resident[k])}` + (pinned ? `\npinned ${bytes(pinned[k])}` : "") + (evicted ? `\nevicted, needed again ${bytes(evicted[k])}` : "") + (offloaded ? `\nin the tier only ${bytes(offloaded[k])}` : "") + (run.budget ? `\n${(100 * resident[k] / run.budget).toFixed(1)}% of the budget` : "");
     },
   });
   const entries = [[COLOR.first + "70", "resident"]];
   if (pinned) entries.push([COLOR.pinned, "of which pinned"]);
-  if (needed) entries.push([COLOR.evicted, "resident + evicted: what it would take without eviction from here"]);
+  if (needed) entries.push([COLOR.evicted, `resident + evicted${offloaded ? " + offloaded" : ""}: what it would take without eviction from here`]);
+  if (offloaded) entries.push([COLOR.offloaded, "offloaded: in the tier only"]);
+  if (moves) entries.push([COLOR.offloaded, "tick at the foot: leaves for the tier"], [COLOR.fetched, "tick above: comes back"]);
   legend(node, entries);
   return chart;
 }
@@ -209,7 +223,7 @@ function arenaMap(parent, run, view) {
   const name = k => r.label[k] < 0 ? "scratch" : labels[r.label[k]][0];
   const find = (chart, x, y) => {
     const t = chart.vx(x), a = chart.vy(y);
-    for (let k = n - 1; k >= 0; k--) if (r.begin[k] <= t && t < r.end[k] && r.address[k] <= a && a < r.address[k] + r.nbytes[k] && r.kind[k] !== "evicted") return k;
+    for (let k = n - 1; k >= 0; k--) if (r.begin[k] <= t && t < r.end[k] && r.address[k] <= a && a < r.address[k] + r.nbytes[k] && !isAway(r.kind[k])) return k;
     return -1;
   };
   const chart = new Chart(node, {
@@ -219,19 +233,19 @@ function arenaMap(parent, run, view) {
       pen.fillStyle = "#fff"; pen.fillRect(chart.margin.left, chart.margin.top, chart.inner, chart.height - chart.margin.top - chart.margin.bottom);
       const box = k => { const x = chart.px(r.begin[k]), y = chart.py(r.address[k] + r.nbytes[k]); return [x, y, Math.max(chart.px(r.end[k]) - x, .6), Math.max(chart.py(r.address[k]) - y, .6)]; };
       for (let k = 0; k < n; k++) {
-        if (r.end[k] < a || r.begin[k] > b || r.kind[k] === "evicted") continue;
+        if (r.end[k] < a || r.begin[k] > b || isAway(r.kind[k])) continue;
         const [x, y, w, h] = box(k);
         pen.fillStyle = byOp && r.label[k] >= 0 ? hue(name(k)) : COLOR[r.kind[k]];
         pen.fillRect(x, y, w, h);
         if (w > 3 && h > 3) { pen.strokeStyle = "#ffffffb0"; pen.lineWidth = .6; pen.strokeRect(x, y, w, h); }
-        if (r.ending[k] === "evicted") { pen.fillStyle = COLOR.evicted; pen.fillRect(x + w - Math.min(2.5, Math.max(1, w / 3)), y, Math.min(2.5, Math.max(1, w / 3)), h); }
+        if (isAway(r.ending[k])) { pen.fillStyle = COLOR[r.ending[k]]; pen.fillRect(x + w - Math.min(2.5, Math.max(1, w / 3)), y, Math.min(2.5, Math.max(1, w / 3)), h); }
         if (w > 60 && h > 13) { pen.fillStyle = "#fff"; pen.textAlign = "left"; pen.textBaseline = "middle"; const text = name(k); if (pen.measureText(text).width < w - 8) pen.fillText(text, Math.max(x, chart.margin.left) + 4, y + h / 2); }
       }
       phases(chart, pen, run.marks);
       const at = chart.point ? find(chart, ...chart.point) : -1;
       if (at < 0) return;
       // All places of the storage under the mouse, and the way between them.
-      const same = r.storage[at] < 0 ? [at] : [...r.begin.keys()].filter(k => r.storage[k] === r.storage[at] && r.kind[k] !== "evicted").sort((p, q) => r.begin[p] - r.begin[q]);
+      const same = r.storage[at] < 0 ? [at] : [...r.begin.keys()].filter(k => r.storage[k] === r.storage[at] && !isAway(r.kind[k])).sort((p, q) => r.begin[p] - r.begin[q]);
       pen.strokeStyle = COLOR.ink; pen.lineWidth = 2;
       same.forEach((k, i) => {
         const [x, y, w, h] = box(k); pen.strokeRect(x, y, w, h);
@@ -242,13 +256,13 @@ function arenaMap(parent, run, view) {
     hover(chart, x, y) {
       const k = find(chart, x, y);
       if (k < 0) return `<b>free</b>\naddress ${bytes(chart.vy(y))}`;
-      const source = r.label[k] >= 0 ? labels[r.label[k]][1] : "";
+      const source = r.label[k] >= 0 ? shortPath(labels[r.label[k]][1]) : "";
       const places = r.storage[k] < 0 ? [] : [...r.begin.keys()].filter(j => r.storage[j] === r.storage[k]);
-      const times = places.filter(j => r.kind[j] === "again").length;
-      return `<b>${escape(name(k))}</b>${source ? `  ${escape(source)}` : ""}\n${bytes(r.nbytes[k])} at ${bytes(r.address[k])}\n${seconds(r.begin[k])} – ${seconds(r.end[k])}, then ${r.ending[k]}\n${KINDS[r.kind[k]]}${times ? `\nrematerialized ${times}×` : ""}`;
+      const times = places.filter(j => r.kind[j] === "again").length, trips = places.filter(j => r.kind[j] === "offloaded").length;
+      return `<b>${escape(name(k))}</b>${source ? `  ${escape(source)}` : ""}\n${bytes(r.nbytes[k])} at ${bytes(r.address[k])}\n${seconds(r.begin[k])} – ${seconds(r.end[k])}, then ${r.ending[k]}\n${KINDS[r.kind[k]]}${times ? `\nrematerialized ${times}×` : ""}${trips ? `\noffloaded ${trips}×` : ""}`;
     },
   });
-  const foot = legend(node, [[COLOR.pinned, "pinned"], [COLOR.first, "first time"], [COLOR.again, "rematerialized"], [COLOR.scratch, "scratch"], [COLOR.evicted, "evicted here"]]);
+  const foot = legend(node, [[COLOR.pinned, "pinned"], [COLOR.first, "first time"], [COLOR.again, "rematerialized"], ...(run.transfers ? [[COLOR.fetched, "fetched from the tier"]] : []), [COLOR.scratch, "scratch"], [COLOR.evicted, "evicted here"], ...(run.transfers ? [[COLOR.offloaded, "offloaded here"]] : [])]);
   const buttons = ["by kind", "by op"].map((text, k) => {
     const button = el("button", { textContent: text, className: k === 0 ? "on" : "" });
     button.onclick = () => { byOp = k === 1; buttons.forEach(b => b.classList.toggle("on", b === button)); chart.draw(); };
@@ -266,17 +280,33 @@ function againTable(parent, run) {
   const columns = [[4, "needed by"], [5, "module"], [6, "line"]].filter(([k]) => run.again.some(row => row[k]));
   table(node, ["op", "#times", "#seconds", "#share", "", ...columns.map(([, name]) => name)], run.again.map(row => {
     const [name, , times, s] = row, bar = el("i"); bar.style.width = `${100 * s / most}%`;
-    // Of a path, the folder and the name say enough; all of it is in the tooltip.
-    const cell = k => k === 4 ? escape(row[k]) : el("td", { title: row[k] }, el("code", { textContent: k === 6 ? row[k].split("/").slice(-2).join("/") : row[k] }));
+    const cell = k => k === 4 ? escape(row[k]) : sourceCell(row[k], k === 6);
     return [`<code>${escape(name)}</code>`, count(times), seconds(s), `${(100 * s / (total || 1)).toFixed(1)}%`, el("td", { className: "bar" }, bar), ...columns.map(([k]) => cell(k))];
   }));
 }
+
+function offloadedTable(parent, run) {
+  if (!run.offloaded?.length) return;
+  const left = run.offloaded_left_out, most = largest(run.offloaded.map(row => row[2])) || 1;
+  const node = section(parent, "What was offloaded, and why", left ? `The ${run.offloaded.length} largest of ${count(run.offloaded.length + left)}.` : "");
+  const columns = [[4, "module"], [5, "line"]].filter(([k]) => run.offloaded.some(row => row[k]));
+  table(node, ["made by", "#times", "#bytes", "", "why", ...columns.map(([, name]) => name)], run.offloaded.map(row => {
+    const bar = el("i"); bar.style.width = `${100 * row[2] / most}%`;
+    return [`<code>${escape(row[0])}</code>`, count(row[1]), bytes(row[2]), el("td", { className: "bar" }, bar), escape(row[3]), ...columns.map(([k]) => sourceCell(row[k], k === 5))];
+  }));
+}
+
+// Of a path, the folder and the name say enough; all of it is in the tooltip.
+function sourceCell(text, isPath) {
+  return el("td", { title: text }, el("code", { textContent: isPath ? shortPath(text) : text }));
+}
+function shortPath(text) { return text.replace(/\/\S*\/(?=[^/]+\/[^/]+$)/, ""); }
 
 function schedule(parent, plan, view) {
   const { op, begin, end, again } = plan.schedule;
   const node = section(parent, "The schedule", "Which op runs when: a dot per run, in the graph's order from bottom to top. What is below the diagonal is rematerialized.");
   new Chart(node, {
-    height: 330, view, y: [0, plan.ops.length], xLabel: "time of ops", yLabel: "op of the graph", formatX: seconds, formatY: v => count(Math.round(v)),
+    height: 330, view, y: [0, plan.ops.length], xLabel: "time of ops", yLabel: "op of the graph", formatX: seconds, formatY: v => count(Math.round(v) || 0),
     draw(chart, pen) {
       for (let k = 0; k < op.length; k++) {
         const x = chart.px(begin[k]), h = Math.max(2, chart.py(0) - chart.py(1));
@@ -295,6 +325,7 @@ function schedule(parent, plan, view) {
 }
 
 function sweepChart(parent, sweep, note = "Lower and further left is better. A line ends where a policy or planner finds no way any more. Click a name to hide it.") {
+  if (sweep.verdict) parent.append(el("p", { className: "verdict", textContent: sweep.verdict }));
   const node = section(parent, `Slowdown against budget: ${sweep.name}`, note);
   // The default stands out where there is one: the others are thin.
   const plain = !sweep.series.some(s => s.prominent), order = [...sweep.series.keys()].sort((a, b) => sweep.series[a].prominent - sweep.series[b].prominent);
@@ -306,7 +337,7 @@ function sweepChart(parent, sweep, note = "Lower and further left is better. A l
   let near = null;
   const chart = new Chart(node, {
     height: 400, x: [low - pad, high + pad], y: [Math.floor(bottom * 20) / 20, 1 + Math.min(1.6, Math.max(.05, ...ok.map(p => p.slowdown - 1))) * 1.08],  // beyond is not worth the space
-    xLabel: sweep.percent ? "budget, percent of the peak without one" : "budget", yLabel: "slowdown", formatX: format, formatY: v => `${trim(v.toFixed(2))}×`,
+    xLabel: sweep.percent ? "budget, percent of the peak without one" : "budget", yLabel: "slowdown", binaryX: !sweep.percent, formatX: format, formatY: v => `${trim(v.toFixed(2))}×`,
     draw(chart, pen) {
       order.forEach(k => {
         const s = sweep.series[k];
@@ -360,14 +391,14 @@ function showAdvice(parent, advice) {
   holdersTable(parent, advice.holders, advice.peak);
   if (advice.outside.length) parent.lastChild.append(el("p", { className: "note", textContent: `Outside of the budget: ${advice.outside.map(([kind, size]) => `${kind} ${bytes(size)}`).join(", ")}.` }));
   sweepChart(parent, advice.chart, `How many times longer a step takes. ${advice.proof}`);
-  table(section(parent, "Budgets", ""), ["#budget", "#of the peak", "#first steps", "#then", ""], advice.table.map(row => row.map(escape)));
+  table(section(parent, "Budgets", ""), advice.headings.map(text => text && `#${text}`), advice.table.map(row => row.map(escape)));
 }
 
 function showRun(parent, run, many) {
   if (many) parent.append(el("h2", { className: "item", textContent: run.label }));
   if (run.verdict) parent.append(el("p", { className: "verdict", textContent: run.verdict }));
-  cards(parent, run.cards);
   if (run.holders?.length) holdersTable(parent, run.holders, run.holders.reduce((sum, row) => sum + row[3], 0));
+  cards(parent, run.cards);
   if (run.failure) section(parent, "Why it ended", run.failure);
   if (!run.line) return;
   const view = new View([0, run.end]);
@@ -375,6 +406,7 @@ function showRun(parent, run, many) {
   if (run.rects) arenaMap(parent, run, view);
   if (run.schedule) schedule(parent, run, view);
   againTable(parent, run);
+  offloadedTable(parent, run);
 }
 
 function compare(parent, runs) {

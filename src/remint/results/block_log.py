@@ -9,11 +9,25 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Kind = Literal["pinned", "first", "again", "scratch", "evicted"]
-Ending = Literal["evicted", "released", "dropped", "overwritten", "moved", "pinned", "freed", "rematerialized", "end"]
+Kind = Literal["pinned", "first", "again", "fetched", "scratch", "evicted", "offloaded"]
+Ending = Literal[
+    "evicted",
+    "offloaded",
+    "released",
+    "dropped",
+    "overwritten",
+    "moved",
+    "pinned",
+    "freed",
+    "rematerialized",
+    "fetched",
+    "end",
+]
+AWAY: tuple[Kind, ...] = ("evicted", "offloaded")
+"""The kinds of rectangles that are not in memory."""
 
 # The changes as the engine writes them (csrc/engine).
-TAKEN, FREED, MADE, PINNED, EVICTED, RELEASED, DROPPED, GHOST, MOVED, MARK = "AFCPELDGMK"
+TAKEN, FREED, MADE, PINNED, EVICTED, OFFLOADED, FETCHED, RELEASED, DROPPED, GHOST, MOVED, MARK = "AFCPEOBLDGMK"
 _ENDINGS: dict[str, Ending] = {EVICTED: "evicted", RELEASED: "released", DROPPED: "dropped", GHOST: "overwritten"}
 
 
@@ -32,8 +46,9 @@ class Rectangle(NamedTuple):
     address: int
     nbytes: int
     kind: Kind
-    """`pinned`: never evicted; `first`: made by the program's op; `again`: rematerialized; `scratch`: of one op;
-    `evicted`: not there, though still needed, at the address where it was last."""
+    """`pinned`: never evicted; `first`: made by the program's op; `again`: rematerialized; `fetched`: back from the
+    tier; `scratch`: of one op. Not there, at the address where it was last: `evicted`, though still needed;
+    `offloaded`, in the tier."""
     ending: Ending
     label: int
     """Index into the log's labels; -1 for scratch."""
@@ -60,6 +75,21 @@ class MemoryLine(NamedTuple):
     pinned: npt.NDArray[np.int64]
     evicted: npt.NDArray[np.int64]
     """Evicted, and still needed."""
+    offloaded: npt.NDArray[np.int64]
+    """In the tier, and not in memory."""
+
+
+class Transfer(NamedTuple):
+    """A storage that left for the tier, or came back."""
+
+    seconds: float
+    """When it was over."""
+    leaves: bool
+    nbytes: int
+    was_pinned: bool
+    """It cannot be recomputed."""
+    label: int
+    """Index into the log's labels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +105,9 @@ class BlockLog:
 
     seconds: npt.NDArray[np.float64]
     changes: str
-    """One letter each: `A` taken by the op that runs, `F` freed, `C` made, `P` pinned, `E` evicted, `L` released
-    by the program, `D` dropped for good, `G` overwritten in place, `M` moved, `K` a mark of the program."""
+    """One letter each: `A` taken by the op that runs, `F` freed, `C` made, `P` pinned, `E` evicted, `O`
+    offloaded, `B` fetched, `L` released by the program, `D` dropped for good, `G` overwritten in place, `M` moved, `K`
+    a mark of the program."""
     storages: npt.NDArray[np.int64]
     """The engine's slot, which is used again after a `D`; -1 where there is none."""
     label_ids: npt.NDArray[np.int64]
@@ -113,12 +144,7 @@ class BlockLog:
 
     def rectangles(self) -> list[Rectangle]:
         """Return where every block was and when, in the order in which they ended."""
-        walk = _Walk()
-        now = 0.0
-        for change, now, slot, label, address, nbytes in self._rows():
-            walk.step(change, now, slot, label, address, nbytes)
-        walk.end(now)
-        return walk.done
+        return _walked(self._rows()).done
 
     def memory(self) -> MemoryLine:
         """Return how many bytes were resident, pinned and evicted, over time."""
@@ -134,7 +160,15 @@ class BlockLog:
         def line(counts: Any) -> npt.NDArray[np.int64]:
             return np.cumsum(np.where(counts, steps, 0)[order])
 
-        return MemoryLine(times[order], line(kinds != "evicted"), line(kinds == "pinned"), line(kinds == "evicted"))
+        away = {kind: kinds == kind for kind in AWAY}
+        resident = line(~(away["evicted"] | away["offloaded"]))
+        return MemoryLine(
+            times[order], resident, line(kinds == "pinned"), line(away["evicted"]), line(away["offloaded"])
+        )
+
+    def transfers(self) -> list[Transfer]:
+        """Return what left for the tier, and what came back, in order."""
+        return _walked(self._rows()).transfers
 
     def _rows(self) -> Iterator[tuple[str, float, int, int, int, int]]:
         columns = (_spread(self.seconds), self.storages, self.label_ids, self.addresses, self.nbytes)
@@ -156,13 +190,23 @@ class BlockLog:
         return cls(np.array(data["seconds"], dtype=np.float64), data["changes"], labels=labels, **whole)
 
 
+def _walked(rows: Iterator[tuple[str, float, int, int, int, int]]) -> _Walk:
+    walk = _Walk()
+    now = 0.0
+    for change, now, slot, label, address, nbytes in rows:
+        walk.step(change, now, slot, label, address, nbytes)
+    walk.end(now)
+    return walk
+
+
 class _Walk:
     """Follows the changes and collects rectangles as they end."""
 
     def __init__(self) -> None:
         self.done: list[Rectangle] = []
+        self.transfers: list[Transfer] = []
         self.placed: dict[int, Rectangle] = {}  # by slot: where it is, with an end that is not known yet
-        self.away: dict[int, Rectangle] = {}  # by slot: evicted and needed again
+        self.away: dict[int, Rectangle] = {}  # by slot: evicted and needed again, or offloaded
         self._running: dict[int, tuple[float, int]] = {}  # by address: since when, and bytes
         self._numbers: dict[int, int] = {}  # by slot
         self._count = 0
@@ -178,6 +222,10 @@ class _Walk:
             self.done.append(Rectangle(begin, now, address, taken, "scratch", "freed", -1, -1))
         elif change == MADE:
             self._made(now, slot, label, address, nbytes)
+        elif change == OFFLOADED:
+            self._offloaded(now, slot)
+        elif change == FETCHED:
+            self._fetched(now, slot, label, address, nbytes)
         elif change == PINNED:
             self._pinned.add(slot)
             placed = self.placed.get(slot)
@@ -225,8 +273,25 @@ class _Walk:
             kind: Kind = "pinned" if slot in self._pinned else "again" if again else "first"
             self.placed[slot] = Rectangle(begin, now, address, taken, kind, "end", label, self._numbers[slot])
 
+    def _offloaded(self, now: float, slot: int) -> None:
+        placed = self.finish(slot, now, "offloaded")
+        if placed is not None:
+            self.away[slot] = placed._replace(begin=now, kind="offloaded")
+            self.transfers.append(Transfer(now, True, placed.nbytes, slot in self._pinned, placed.label))
+
+    def _fetched(self, now: float, slot: int, label: int, address: int, nbytes: int) -> None:
+        self.come_back(slot, now, "fetched")
+        begin, taken = self._running.pop(address, (now, nbytes))
+        kind: Kind = "pinned" if slot in self._pinned else "fetched"
+        self.placed[slot] = Rectangle(begin, now, address, taken, kind, "end", label, self._numbers[slot])
+        self.transfers.append(Transfer(now, False, taken, slot in self._pinned, label))
+
     def _ended(self, change: str, now: float, slot: int) -> None:
         placed = self.finish(slot, now, _ENDINGS[change])
+        if change == EVICTED and placed is None:
+            # Its copy in the tier was dropped.
+            placed = self.away.get(slot)
+            self.come_back(slot, now, "dropped")
         self._pinned.discard(slot)
         if change == EVICTED and placed is not None and slot not in self._released:
             self.away[slot] = placed._replace(begin=now, kind="evicted")
