@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import remint
 from remint import generators
 from remint.cli import main
+from remint.cli.parser import _parser
 
 
 @pytest.fixture
@@ -36,6 +39,18 @@ def test_simulate_writes_rows(step: str, tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "rows.csv").read_text().startswith("trace,budget,status,policy")
 
 
+def test_simulate_with_a_tier(step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", step, "--budget", "40%", "--offload", "1GiB", "--bandwidth", "8GB"]
+    assert main(words) == 0
+    assert "fetches" in capsys.readouterr().out
+    assert main([*words, "--json", "-"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    tier = remint.Offload(bytes="1GiB", bandwidth="8GB")
+    alone = remint.simulate(step, budget="40%", policy="coop", memory="arena", max_slowdown=10, offload=tier)
+    assert row["num_fetches"] == alone.num_fetches > 0
+    assert row["slowdown"] == alone.slowdown
+
+
 def test_trace_info(step: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "info", step]) == 0
     out = capsys.readouterr().out
@@ -47,9 +62,12 @@ def test_trace_info(step: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["--budget", "5x"], "not understood"),
-        (["--policy", "coop"], "needs memory='arena'"),
+        (["--memory", "ideal", "--policy", "coop"], "needs memory='arena'"),
         (["--policy", "best"], "there is no policy 'best'"),
         (["--jobs", "0"], "jobs"),
+        (["--bandwidth", "8GB"], "say how much the tier holds"),
+        (["--offload", "some"], "not understood"),
+        (["--offload", "1GiB", "--memory", "ideal"], "needs memory='arena'"),
     ],
 )
 def test_mistakes_get_one_line_and_exit_code_2(
@@ -68,6 +86,30 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "bad.trace").write_text("{}\n")
     assert main(["trace", "info", str(tmp_path / "bad.trace")]) == 2
     assert "bad.trace" in capsys.readouterr().err
+
+
+def test_simulations_and_runs_share_defaults() -> None:
+    parser = _parser()
+    ran, fitted, simulated, swept = (
+        parser.parse_args(words)
+        for words in (
+            ["run", "--budget", "1MiB", "train.py"],
+            ["fit", "train.py", "--vary", "n=1,2", "--budget", "1MiB"],
+            ["simulate", "step.trace"],
+            ["sweep", "step.trace"],
+        )
+    )
+    assert (
+        ran.policy == fitted.policy == simulated.policy == inspect.signature(remint.budget).parameters["policy"].default
+    )
+    assert (
+        ran.max_slowdown
+        == fitted.max_slowdown
+        == simulated.max_slowdown
+        == swept.max_slowdown
+        == inspect.signature(remint.budget).parameters["max_slowdown"].default
+    )
+    assert simulated.memory == swept.memory == "arena"
 
 
 def test_help_has_examples() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from remint.cli import main
-from remint.cli.fit import _run
+from remint.cli.fit_attempts import _run
 
 SCRIPT = """
 import argparse, sys, torch
@@ -59,14 +60,14 @@ def test_slow_steps_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None
     code = (
         f"import sys; print('out'); [print(line, file=sys.stderr) for line in ({slow!r}, 'other', {first!r})]; exit(3)"
     )
-    ended, said = _run([sys.executable, "-c", code], "batch 8")
+    ended, said = _run([sys.executable, "-c", code], "batch 8", dict(os.environ))
     assert ended == 3
     assert said.splitlines() == [slow, "other", first]
     assert capsys.readouterr().err.splitlines() == [
         "batch 8: step 3, 12x slower: the budget of 8.8 MiB is small for it, and at least 24.5 MiB are needed.",
         "batch 8: this step is 34.1x slower so far, because 4.1 MiB are few.",
     ]
-    assert _run([sys.executable, "-c", "print('only this')"], "batch 8") == (0, "only this\n")
+    assert _run([sys.executable, "-c", "print('only this')"], "batch 8", dict(os.environ)) == (0, "only this\n")
 
 
 @pytest.mark.slow

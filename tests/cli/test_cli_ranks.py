@@ -17,6 +17,7 @@ if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("needs gloo", allow_module_level=True)
 
 from remint.cli import launch, main
+from remint.cli.parser import _parser
 from remint.cli.rank_exchange import RankExchange, path_of_rank
 from remint.runtime import free_memory
 from remint.runtime.rank import Rank
@@ -48,6 +49,16 @@ def script(tmp_path: Path) -> Path:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     return path
+
+
+def test_ranks_get_all_options() -> None:
+    words = ["--budget", "1MiB", "--stop-after", "2", "--policy", "lru", "--overflow", "spill", "--offload", "8MiB"]
+    words += ["--max-slowdown", "3.0", "--json", "a.json", "--report", "a.html", "--source-lines", "--verbose"]
+    options = _parser().parse_args(["run", "--nproc", "2", *words, "train.py", "--epochs", "3"])
+    # None is left out, and each is what it would be on one rank.
+    assert options.own_options - set(words) == {"--nproc", "-v"}
+    worker = ["run", "--budget", options.budget, *launch._own_options(options), "train.py", "--epochs", "3"]
+    assert vars(_parser().parse_args(worker)) | {"nproc": 2} == vars(options)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -191,3 +202,44 @@ def test_ranks_share_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_of_ranks() -> None:
     assert path_of_rank("a.b/run.json", Rank(3, 4)) == "a.b/run.3.json"
+
+
+FIT_SCRIPT = """
+import sys
+import torch
+import torch.distributed as dist
+size = int(sys.argv[sys.argv.index("--batch") + 1])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if size == 13 and rank == 1:
+    raise RuntimeError("thirteen")
+model = torch.nn.parallel.DistributedDataParallel(
+    torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)))
+)
+model(torch.randn(64 * size * (1 + rank), 64)).square().mean().backward()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [False, True])
+def test_the_largest_size_that_fits_on_every_rank(tmp_path: Path, launcher: bool) -> None:
+    """A size of 64 fits on rank 0 alone."""
+    script = tmp_path / "train.py"
+    script.write_text(FIT_SCRIPT)
+    fit = ["-m", "remint", "fit", script, "--budget", "5MiB", "--json", tmp_path / "fit.json"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ranks = [] if launcher else ["--nproc", "2"]
+    done = run(*torchrun if launcher else [], *fit, *ranks, "--vary", "batch=2,64")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "fit.json").read_text())
+    assert [(each["size"], each["fits"]) for each in found["attempts"]] == [(2, True), (64, False)]
+    assert "rank 1" in found["attempts"][1]["failure"]
+    # Rank 0 speaks for all.
+    assert done.stdout.count("the largest that fits is 2") == 1
+    if not launcher:
+        done = run(*fit, *ranks, "--vary", "batch=13")
+        assert done.returncode == 2
+        assert "RuntimeError: thirteen" in done.stderr
+        assert (
+            run("-m", "remint", "fit", script, "--budget", "8MiB", "--vary", "batch=2", "--nproc", "0").returncode == 2
+        )

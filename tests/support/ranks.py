@@ -1,7 +1,7 @@
-"""Two processes connected by gloo, which tests give work to: a function of a test module, called as `function(rank)`.
+"""Processes connected by gloo, which tests give work to: a function of a test module, called as `function(rank)`.
 
-A test that fails or takes too long ends the pair, because the ranks may no longer agree on what comes next. The
-following test gets a new one.
+A test that fails or takes too long ends all of them, because the ranks may no longer agree on what comes next. The
+following test gets new ones.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SIDE = 64
 TIMEOUT = timedelta(seconds=20)
 
 
-def connect(rank: int, store: str, timeout: timedelta = TIMEOUT) -> None:
-    """Connect this process with the other one; `store` is a file that is not there yet."""
+def connect(rank: int, store: str, timeout: timedelta = TIMEOUT, *, count: int = RANKS) -> None:
+    """Connect this process with the others; `store` is a file that is not there yet."""
     import torch.distributed as dist
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=timeout)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count, timeout=timeout)
 
 
 def values(rank: int, count: int = 1, rows: int = SIDE) -> list[torch.Tensor]:
@@ -41,14 +41,17 @@ def values(rank: int, count: int = 1, rows: int = SIDE) -> list[torch.Tensor]:
 
 
 class Ranks:
-    def __init__(self) -> None:
+    def __init__(self, count: int = RANKS) -> None:
+        self._count = count
         self._workers: list[Worker] = []
 
     def run(self, test: Callable[..., None], seconds: float = 60, **kwargs: Any) -> None:
-        """Call `test(rank, **kwargs)` in both processes; fail if one fails or is not done in time."""
+        """Call `test(rank, **kwargs)` in all processes; fail if one fails or is not done in time."""
         if not self._workers:
             store = str(Path(tempfile.mkdtemp()) / "store")
-            self._workers = [Worker(functools.partial(connect, rank, store)) for rank in range(RANKS)]
+            self._workers = [
+                Worker(functools.partial(connect, rank, store, count=self._count)) for rank in range(self._count)
+            ]
         for rank, worker in enumerate(self._workers):
             worker.send((test.__module__, test.__name__, {"rank": rank, **kwargs}))
         end, problems = time.monotonic() + seconds, []
@@ -56,7 +59,7 @@ class Ranks:
             problem = worker.result(end)
             if problem is not None:
                 problems.append(f"rank {rank}: {problem}")
-                # The other rank may wait for this one for ever; it gets a moment to fail by itself.
+                # The others may wait for this one for ever; they get a moment to fail by themselves.
                 end = min(end, time.monotonic() + 2)
         if problems:
             problems += self._end(signal.SIGABRT if any(LATE in p for p in problems) else signal.SIGKILL)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import re
-import subprocess
 import sys
-import tempfile
-import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING
 
-from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
+from remint.cli.fit_attempts import AttemptsHere, AttemptsOfRanks
+from remint.cli.output import EXAMPLES, add_json, add_max_slowdown, add_policy, check_outputs, write_json
 from remint.cli.run import check_budget
 from remint.cli.termination import Terminated, raises_on_sigterm
 from remint.results.largest_fit import Attempt, Fit, find_largest
 from remint.units import parse_budget
+
+if TYPE_CHECKING:
+    from remint.runtime.rank import Rank
 
 _FIT = """\
 examples:
@@ -24,6 +25,7 @@ examples:
   remint fit train.py --vary batch_size=8,16 --budget 4GiB -- --model gpt2
   remint fit train.py --vary batch_size=8,16 --budget 4GiB --plot fit.svg
   remint fit train.py --vary size=64:256:64 --budget 1GiB -- --width {size}
+  remint fit --nproc 2 train.py --vary batch_size=8,16 --budget 4GiB
 """
 
 
@@ -34,22 +36,22 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="find the largest size at which a script trains inside a budget",
         description="Run a script again and again, each time in a process of its own with another size, and find the "
         "largest one that fits. The script gets --NAME SIZE, or the size in place of {NAME} in its arguments. While a "
-        "size is slow, a line says so. A size that becomes slower than --max-slowdown does not fit. Ctrl-C and SIGTERM "
-        "print what was found so far.",
+        "size is slow, a line says so. A size that becomes slower than --max-slowdown does not fit. On several ranks, "
+        "a size has to fit on each. Ctrl-C and SIGTERM print what was found so far.",
         epilog=_FIT,
         **EXAMPLES,
     )
     fit.add_argument("script", help="the script")
     fit.add_argument("--vary", required=True, metavar="NAME=SIZES", help="LOW:HIGH, LOW:HIGH:STEP, or A,B,C")
-    fit.add_argument("--budget", required=True, help='bytes, such as "2GiB"')
-    fit.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
+    fit.add_argument("--budget", required=True, help='bytes, such as "2GiB", for each rank')
     fit.add_argument(
-        "--max-slowdown",
-        type=float,
-        default=10.0,
-        metavar="TIMES",
-        help="a size does not fit if a step becomes slower than this; inf for no limit (default: 10)",
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="run the script on N ranks, which torchrun starts. Under torchrun, run -m remint fit … on each rank",
     )
+    add_policy(fit)
+    add_max_slowdown(fit, "a size does not fit if a step becomes slower than this")
     fit.add_argument("--plot", metavar="PATH", help="draw throughput against size (.png, .svg, .pdf)")
     add_json(fit, "all attempts")
     # The parser itself takes what follows `--` away: argparse has no place for it after options.
@@ -65,14 +67,20 @@ def fit_command(options: argparse.Namespace) -> int:
     check_outputs(options.json, options.plot)
     if not options.max_slowdown > 1:
         raise ValueError(f"--max-slowdown is more than 1, or inf for no limit, not {options.max_slowdown}")
+    if options.nproc is not None and options.nproc < 1:
+        raise ValueError(f"--nproc is 1 process or more, not {options.nproc}")
     name, sizes = _sizes(options.vary)
+    rank = _rank()
+    if rank is not None and options.nproc is not None:
+        raise ValueError(f"this is {rank} of {rank.count} already: leave --nproc out")
+    attempt = AttemptsHere(options, name) if rank is None else AttemptsOfRanks(options, name, rank)
+    speaks = rank is None or rank.number == 0
     tried: list[Attempt] = []
-
-    def attempt(size: int) -> Attempt:
-        return _attempt(options, name, size)
 
     def progress(last: Attempt) -> None:
         tried.append(last)
+        if not speaks:
+            return
         verdict = f"fits, {last.throughput:.1f} per second" if last.fits else "does not fit"
         print(f"{name} {last.size}: {verdict}", file=sys.stderr)
 
@@ -87,15 +95,29 @@ def fit_command(options: argparse.Namespace) -> int:
         stopped = error
         in_order = tuple(sorted(tried, key=lambda attempt: attempt.size))
         found = Fit(budget_bytes=parse_budget(options.budget), attempts=in_order)
+    if speaks:
+        _show(found, options)
+    if stopped is not None:
+        raise stopped
+    return 0 if found.largest is not None else 1
+
+
+def _rank() -> Rank | None:
+    """Return which rank of a launcher this is; None without torch's environment, which needs no import of torch."""
+    if "RANK" not in os.environ:
+        return None
+    from remint.runtime.rank import this_rank
+
+    return this_rank()
+
+
+def _show(found: Fit, options: argparse.Namespace) -> None:
     if options.json is not None:
         write_json(options.json, found.summary())
     if options.json != "-":
         print(found)
     if options.plot:
         found.plot(options.plot)
-    if stopped is not None:
-        raise stopped
-    return 0 if found.largest is not None else 1
 
 
 def _sizes(vary: str) -> tuple[str, list[int]]:
@@ -106,65 +128,3 @@ def _sizes(vary: str) -> tuple[str, list[int]]:
     if name and re.fullmatch(r"\d+(,\d+)*", text):
         return name, sorted({int(size) for size in text.split(",")})
     raise ValueError(f"--vary {vary!r} is not understood: write NAME=LOW:HIGH, NAME=LOW:HIGH:STEP or NAME=A,B,C")
-
-
-def _attempt(options: argparse.Namespace, name: str, size: int) -> Attempt:
-    place = f"{{{name}}}"
-    arguments = [argument.replace(place, str(size)) for argument in options.args]
-    if arguments == options.args:
-        arguments += [f"--{name}", str(size)]
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "run.json"
-        # A process of its own: what one size leaves behind does not count for the next.
-        command = [sys.executable, "-m", "remint", "run", "--budget", options.budget, "--policy", options.policy]
-        command += ["--max-slowdown", str(options.max_slowdown), "--json", str(figures), options.script, *arguments]
-        code, output = _run(command, f"{name} {size}")
-        data: dict[str, Any] = json.loads(figures.read_text()) if figures.exists() else {}
-    if data.get("status") == "oom":
-        return Attempt(size=size, fits=False, failure=data["failure"])
-    if code != 0 or not data:
-        said = (output.strip() or "nothing").splitlines()
-        # The script's own error, or what remint said about its arguments.
-        errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|error)\b", line)]
-        reason = (errors or [line for line in said if line.startswith("remint: ")] or said)[-1]
-        raise ValueError(f"{options.script} failed with {name} {size}, exit code {code}: {reason}")
-    return Attempt(
-        size=size,
-        fits=True,
-        seconds=sum(data[f"{part}_seconds"] for part in ("computed", "rematerialized", "search", "bookkeeping")),
-        peak_bytes=data["peak_bytes"],
-        slowdown=data["slowdown"],
-        num_rematerializations=data["num_rematerializations"],
-    )
-
-
-def _run(command: list[str], what: str) -> tuple[int, str]:
-    """Run a command; return its exit code, and what it said on stderr, or else on stdout.
-
-    What it says about slow steps is passed on at once.
-    """
-    said: list[str] = []
-
-    def listen(stream: IO[str]) -> None:
-        for line in stream:
-            said.append(line)
-            slow = re.search(r"remint: ((this )?step (\d+|is).*?slower.*?\.)( |$)", line)
-            if slow:
-                print(f"{what}: {slow[1]}", file=sys.stderr, flush=True)
-
-    with (
-        tempfile.TemporaryFile("w+") as output,
-        subprocess.Popen(command, stdout=output, stderr=subprocess.PIPE, text=True) as process,
-    ):
-        assert process.stderr is not None
-        listener = threading.Thread(target=listen, args=(process.stderr,))
-        listener.start()
-        try:
-            process.wait()
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            listener.join()
-        output.seek(0)
-        return process.returncode, "".join(said) if "".join(said).strip() else output.read()

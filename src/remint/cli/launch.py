@@ -42,7 +42,7 @@ def launch(options: argparse.Namespace) -> int:
 def _own_options(options: argparse.Namespace) -> list[str]:
     """Return the options of remint, but for the budget, as words."""
     words = ["--policy", options.policy, "--overflow", options.overflow, "--max-slowdown", str(options.max_slowdown)]
-    for name in ("stop_after", "json", "report"):
+    for name in ("offload", "stop_after", "json", "report"):
         if getattr(options, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     for name in ("source_lines", "verbose"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,19 +22,11 @@ def measured_peak(options: argparse.Namespace, rank: Rank | None) -> int:
     """
     if rank is None:
         return _peak_here(options, dict(os.environ), "run.json")
-    from remint.cli.rank_exchange import RankExchange, path_of_rank
-    from remint.runtime.rank import store_of_ranks
+    from remint.cli.rank_exchange import RankExchange, launchers_store, path_of_rank, trial_environment
 
-    store = store_of_ranks()
-    if store is None:
-        raise ValueError(
-            f"the budget {options.budget} is a part of what the ranks take, and these ranks have no store of "
-            "torchrun's to tell each other what that is: give bytes, or start them by torchrun"
-        )
+    store = launchers_store(f"the budget {options.budget} is a part of what the ranks take, give bytes")
     exchange = RankExchange(rank, store, "peak")
-    # The process groups of the trial meet at a port of their own: what they leave behind is not seen by the real ones.
-    port = exchange.first_says(str(_free_port()))
-    environment = {**os.environ, "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    environment = trial_environment(exchange)
     failure = ""
     try:
         exchange.send({"peak_bytes": _peak_here(options, environment, path_of_rank("run.json", rank))})
@@ -67,9 +58,3 @@ def _peak_here(options: argparse.Namespace, environment: dict[str, str], name: s
                 + "\n".join(said[-6:])
             )
         return int(json.loads(figures.read_text())["peak_bytes"])
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return int(free.getsockname()[1])

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO, TypedDict
 
+from remint.defaults import MAX_SLOWDOWN, POLICY
+from remint.offload import Offload
+
 
 class _ExamplesAsTheyAre(argparse.HelpFormatter):
     """Folds descriptions to the terminal, and keeps the lines of examples."""
@@ -27,6 +30,41 @@ EXAMPLES: _Formatter = {"formatter_class": _ExamplesAsTheyAre}
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """Add `--json PATH`."""
     parser.add_argument("--json", metavar="PATH", help=f"write {what} as JSON; - for standard output, and no table")
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """Add `--policy NAME`."""
+    parser.add_argument("--policy", default=POLICY, metavar="NAME", help=f"chooses what is evicted (default: {POLICY})")
+
+
+def add_max_slowdown(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add `--max-slowdown TIMES`; `what` says what happens then."""
+    parser.add_argument(
+        "--max-slowdown",
+        type=float,
+        default=MAX_SLOWDOWN,
+        metavar="TIMES",
+        help=f"{what}; inf for no limit (default: {MAX_SLOWDOWN:g})",
+    )
+
+
+def add_tier(parser: argparse.ArgumentParser) -> None:
+    """Add `--offload BYTES` and `--bandwidth BYTES`, for a tier that is simulated."""
+    parser.add_argument(
+        "--offload", metavar="BYTES", help='with a second tier of memory of so many bytes, such as "16GiB"'
+    )
+    parser.add_argument(
+        "--bandwidth", metavar="BYTES", help='of that tier: bytes per second each way, such as "8GB" (default: 1GB)'
+    )
+
+
+def tier_of(options: argparse.Namespace) -> Offload | None:
+    """Return the tier that `--offload` and `--bandwidth` describe, None without."""
+    if options.offload is None:
+        if options.bandwidth is not None:
+            raise ValueError("--bandwidth is that of a tier: say how much the tier holds, as in --offload 16GiB")
+        return None
+    return Offload(bytes=options.offload, bandwidth=options.bandwidth)
 
 
 def write_json(path: str, data: Any, *, stdout: TextIO | None = None) -> None:

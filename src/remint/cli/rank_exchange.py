@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import sys
 import time
 import zlib
 from typing import Any
 
 from remint.cli.termination import Terminated, raises_on_sigterm
-from remint.runtime.rank import Rank, Store
+from remint.runtime.rank import Rank, Store, store_of_ranks
 
 # A store takes values of at most 8 MiB.
 _PIECE = 4 << 20
@@ -82,3 +83,26 @@ def path_of_rank(path: str, rank: Rank) -> str:
     """
     root, suffix = os.path.splitext(path)
     return f"{root}.{rank.number}{suffix}"
+
+
+def launchers_store(why: str) -> Store:
+    """Return what the ranks can tell each other through; `why` they have to."""
+    store = store_of_ranks()
+    if store is None:
+        raise ValueError(f"{why}, and these ranks have no store of torchrun's: start them by torchrun")
+    return store
+
+
+def trial_environment(exchange: RankExchange) -> dict[str, str]:
+    """Return the environment of processes that try the script out, one for each rank.
+
+    Their process groups meet at a port of their own: what they leave behind is not seen by the real ones.
+    """
+    port = exchange.first_says(str(_free_port()))
+    return {**os.environ, "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "False"}
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return int(free.getsockname()[1])

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from remint.cli.launch import launch, launches_ranks
 from remint.cli.measured_peak import measured_peak
-from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout, write_json
+from remint.cli.output import (
+    EXAMPLES,
+    add_json,
+    add_max_slowdown,
+    add_policy,
+    check_outputs,
+    reserve_stdout,
+    write_json,
+)
 from remint.cli.run_results import RunResult, show, write, write_of_ranks
 from remint.cli.script import add_script, check_script, run_script
 from remint.cli.termination import outlives_sigterm
@@ -18,20 +26,6 @@ from remint.units import format_bytes, format_seconds, parse_budget
 if TYPE_CHECKING:
     from remint.runtime import LiveRun
     from remint.runtime.rank import Rank
-
-_OPTIONS = [
-    "--budget",
-    "--nproc",
-    "--stop-after",
-    "--policy",
-    "--overflow",
-    "--offload",
-    "--json",
-    "--report",
-    "--source-lines",
-    "-v",
-    "--verbose",
-]
 
 _RUN = """\
 examples:
@@ -45,7 +39,7 @@ examples:
 _RECORD = """\
 examples:
   remint record -o step.trace train.py --epochs 1
-  remint simulate step.trace --memory arena --policy coop --budget 70%,50%
+  remint simulate step.trace --budget 70%,50%
 """
 
 
@@ -74,7 +68,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="run the script on N ranks, which torchrun starts. Under torchrun, run -m remint run … on each rank",
     )
     run.add_argument("--stop-after", type=int, metavar="STEPS", help="stop the script after so many steps")
-    run.add_argument("--policy", default="coop", help="chooses what is evicted (default: coop)")
+    add_policy(run)
     run.add_argument(
         "--overflow", choices=("raise", "spill"), default="raise", help="what happens when it does not fit"
     )
@@ -84,13 +78,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a second tier of memory for what is slower to recompute than to fetch, or cannot be recomputed: bytes, "
         'such as "16GiB", "disk", or a folder for the file',
     )
-    run.add_argument(
-        "--max-slowdown",
-        type=float,
-        default=10.0,
-        metavar="TIMES",
-        help="fail when a step becomes slower than this; inf for no limit (default: 10)",
-    )
+    add_max_slowdown(run, "fail when a step becomes slower than this")
     add_json(run, "the run")
     run.add_argument("--report", metavar="PATH", help="write a page about the run (.html)")
     run.add_argument("--source-lines", action="store_true", help="note which lines and modules are recomputed most")
@@ -138,13 +126,13 @@ def run_command(options: argparse.Namespace) -> int:
     stdout = reserve_stdout() if options.json == "-" else None
     if rank is None:
         result = _run_here(options, budget_text, rank)
-        show(result, options, _OPTIONS)
+        show(result, options)
         write(result, options, stdout)
         return result.ended.code
     # When a rank fails, the launcher ends the others by SIGTERM, and they still say what came of them.
     with outlives_sigterm():
         result = _run_here(options, budget_text, rank)
-        show(result, options, _OPTIONS, name=str(rank))
+        show(result, options, name=str(rank))
         write_of_ranks(result, options, rank, stdout)
     return result.ended.code
 

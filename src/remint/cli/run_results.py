@@ -13,6 +13,7 @@ from remint.report import write_html
 from remint.results.ranks import ranks_table
 from remint.results.run import Run
 from remint.results.verdict import verdict
+from remint.units import format_bytes
 
 if TYPE_CHECKING:
     from remint.runtime.rank import Rank
@@ -32,13 +33,13 @@ class RunResult(NamedTuple):
         return self.run.to_json() | self.summary | {"exit_code": self.ended.code}
 
 
-def show(result: RunResult, options: argparse.Namespace, known: list[str], *, name: str = "") -> None:
+def show(result: RunResult, options: argparse.Namespace, *, name: str = "") -> None:
     """Print what came of the run; `name` says of which rank."""
     label = f"remint: {name}: " if name else "remint: "
     fitted = verdict(result.summary, wanted_bytes=result.run.wanted_bytes)
     if result.ended.code:
         fitted = fitted.replace("Fitted", "Until then it fitted", 1)
-    for line in (str(result.ended), fitted, misplaced_options(options, known) if result.ended.code == 2 else ""):
+    for line in (str(result.ended), fitted, misplaced_options(options) if result.ended.code == 2 else ""):
         if line:
             print(f"{label}{line}", file=sys.stderr)
     if options.verbose:
@@ -50,7 +51,8 @@ def write(result: RunResult, options: argparse.Namespace, stdout: TextIO | None)
     if options.json is not None:
         write_json(options.json, result.data(), stdout=stdout)
     if options.report is not None:
-        result.run.report(options.report)
+        title = f"{Path(options.script).name} in {format_bytes(result.run.budget_bytes)}"
+        write_html(options.report, [result.run], title=title)
         _say_where(options.report)
 
 

@@ -37,7 +37,8 @@ class Ended(NamedTuple):
 
 
 def add_script(parser: argparse.ArgumentParser) -> None:
-    """Add the script and its arguments."""
+    """Add the script and its arguments, after all options."""
+    parser.set_defaults(own_options=frozenset(parser._option_string_actions) - {"-h", "--help"})
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
     parser.add_argument("script", help="the script; options of remint come before it")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
@@ -86,9 +87,9 @@ def run_script(
     return Ended(0, None)
 
 
-def misplaced_options(options: argparse.Namespace, known: list[str]) -> str:
+def misplaced_options(options: argparse.Namespace) -> str:
     """Return a hint if the script got options that remint has too, else nothing."""
-    ours = [word for word in options.args if word.split("=")[0] in known]
+    ours = [word for word in options.args if word.split("=")[0] in options.own_options]
     if not ours:
         return ""
     return f"Hint: {', '.join(ours)} came after the script's name, so the script got it. remint's options come before."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
+from remint.cli.output import EXAMPLES, add_json, add_max_slowdown, add_tier, check_outputs, tier_of, write_json
+from remint.defaults import MEMORY, POLICY
 from remint.file_format import kind_of
 from remint.results import Sweep
 from remint.results.sweep import Row
@@ -22,8 +22,9 @@ from remint.units import format_bytes, format_seconds
 _SIMULATE = """\
 examples:
   remint simulate step.trace --budget 50%
-  remint simulate step.trace resnet.log.gz --policy all --memory arena
-  remint simulate step.trace --policy coop,dtr-eq --memory arena --json -
+  remint simulate step.trace resnet.log.gz --policy all
+  remint simulate step.trace --budget 50%,25% --offload 16GiB --bandwidth 8GB
+  remint simulate step.trace --policy coop,dtr-eq --json -
 """
 
 _SWEEP = """\
@@ -44,12 +45,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the commands; each sets `command`, a function from the parsed arguments to an exit code."""
     parser = commands.add_parser(
         "simulate",
-        help="run traces under budgets with any policy, on the engine with a device that only advances a clock",
-        description="Run every trace with every policy under every budget, and print what each costs.",
+        help="say what a trace costs under budgets, with any policy: nothing is computed",
+        description="Run every trace with every policy under every budget, and print what each costs. It is the engine "
+        "of real runs, on a device that only advances a clock.",
         epilog=_SIMULATE,
         **EXAMPLES,
     )
-    _add_options(parser, policy="dtr-eq", memory="ideal", budget="90%,70%,50%,30%")
+    _add_options(parser, policy=POLICY, budget="90%,70%,50%,30%")
     parser.add_argument("--csv", metavar="PATH", help="write the rows as CSV; - for standard output")
     add_json(parser, "the rows")
     parser.set_defaults(command=_simulate, planner="")
@@ -61,7 +63,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_SWEEP,
         **EXAMPLES,
     )
-    _add_options(parser, policy="all", memory="arena", budget="90%,80%,70%,60%,50%,40%,30%")
+    _add_options(parser, policy="all", budget="90%,80%,70%,60%,50%,40%,30%")
     parser.add_argument("--planner", default="", help="planners to put beside the policies, separated by commas")
     parser.add_argument(
         "--time-limit", type=float, default=10, metavar="SECONDS", help="CPU time for each plan (default: 10)"
@@ -71,10 +73,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_json(parser, "the rows")
     parser.set_defaults(command=_simulate)
 
-    parser = commands.add_parser("trace", help="look at traces", epilog=_TRACE, **EXAMPLES)
+    about_traces = "Say what is in a trace: ops, time, the peak without a budget, and the least budget possible."
+    parser = commands.add_parser("trace", help="look at traces", description=about_traces, epilog=_TRACE, **EXAMPLES)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     info = actions.add_parser(
-        "info", help="what is in a trace, and which budgets are possible", epilog=_TRACE, **EXAMPLES
+        "info",
+        help="what is in a trace, and which budgets are possible",
+        description=about_traces,
+        epilog=_TRACE,
+        **EXAMPLES,
     )
     info.add_argument("files", nargs="+", metavar="FILE", help="traces; *.log and *.log.gz are DTR's logs")
     info.add_argument("--ops", type=int, default=5, metavar="N", help="show the N most expensive ops (default: 5)")
@@ -82,7 +89,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     info.set_defaults(command=_trace_info)
 
 
-def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, budget: str) -> None:
+def _add_options(parser: argparse.ArgumentParser, *, policy: str, budget: str) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="traces; *.log and *.log.gz are DTR's logs")
     names = ", ".join(policy_names())
     parser.add_argument("--policy", default=policy, help=f"'all', or some of {names} (default: {policy})")
@@ -92,7 +99,13 @@ def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, b
         help='bytes ("2GiB") or percent of the trace\'s own peak, separated by commas '
         f"(default: {budget.replace('%', '%%')})",
     )
-    parser.add_argument("--memory", default=memory, choices=["ideal", "arena"], help=f"default: {memory}")
+    parser.add_argument(
+        "--memory",
+        default=MEMORY,
+        choices=["ideal", "arena"],
+        help=f"arena: blocks have addresses, as in a run; ideal: bytes are counted, as in DTR's simulator "
+        f"(default: {MEMORY})",
+    )
     parser.add_argument(
         "--deallocation", default="eager", choices=["ignore", "lazy", "eager", "banish"], help="default: eager"
     )
@@ -103,10 +116,17 @@ def _add_options(parser: argparse.ArgumentParser, *, policy: str, memory: str, b
         action=argparse.BooleanOptionalAction,
         help="move blocks together where no free block is large enough (default: on the arena)",
     )
-    parser.add_argument("--ignore-small", type=float, default=0.0, metavar="FRACTION", help="of the mean size")
+    parser.add_argument(
+        "--ignore-small",
+        type=float,
+        default=0.0,
+        metavar="FRACTION",
+        help="pass over candidates smaller than this fraction of their mean size",
+    )
     parser.add_argument("--sample", action="store_true", help="score sqrt(n) candidates instead of all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--max-slowdown", type=float, default=2.0, metavar="X", help="beyond is 'thrash' (default: 2)")
+    parser.add_argument("--seed", type=int, default=0, help="for the policy random, and for --sample (default: 0)")
+    add_tier(parser)
+    add_max_slowdown(parser, "a slower run ends as 'thrash'")
     parser.add_argument("--jobs", type=int, default=2, help="simulations at a time (default: 2)")
 
 
@@ -130,7 +150,8 @@ def _simulate(args: argparse.Namespace) -> int:
         ignore_small=args.ignore_small,
         sample=args.sample,
         seed=args.seed,
-        max_slowdown=args.max_slowdown if args.max_slowdown > 0 else math.nan,
+        max_slowdown=args.max_slowdown,
+        offload=tier_of(args),
     )
     if args.planner:
         from remint.planners.sweep import sweep_planners
@@ -159,6 +180,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "slowdown": lambda row: f"{row['slowdown']:.3f}x",
     "peak": lambda row: format_bytes(row["peak_bytes"]),
     "rematerializations": lambda row: f"{row['num_rematerializations']:,}",
+    "fetches": lambda row: f"{row.get('num_fetches', 0):,}",
+    "fetched": lambda row: format_bytes(row.get("fetched_bytes", 0)),
     "evictions": lambda row: f"{row['num_evictions']:,}",
     "bytes": lambda row: format_bytes(row["budget_bytes"]),
     "fragmentation": lambda row: f"{row['fragmentation']:.1%}",
@@ -168,7 +191,10 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 def print_simulations(rows: Sweep) -> None:
     """Print the rows of a sweep as a table, with as many columns as the terminal has room for."""
-    columns = [name for name in _COLUMNS if name != "fragmentation" or any(row["memory"] == "arena" for row in rows)]
+    left_out: tuple[str, ...] = () if any(row["memory"] == "arena" for row in rows) else ("fragmentation",)
+    if not any(row.get("num_offloads") for row in rows):
+        left_out += ("fetches", "fetched")
+    columns = [name for name in _COLUMNS if name not in left_out]
     console = Console()
 
     def needed(names: Sequence[str]) -> int:
@@ -180,8 +206,8 @@ def print_simulations(rows: Sweep) -> None:
     # In a file or a pipe, a table that is cut or folded cannot be read.
     (console if console.is_terminal else Console(width=needed(shown))).print(_table(rows, shown))
     if shown != columns:
-        left_out = ", ".join(columns[len(shown) :])
-        print(f"A wider terminal also shows: {left_out}. --csv and --json have everything.", file=sys.stderr)
+        hidden = ", ".join(columns[len(shown) :])
+        print(f"A wider terminal also shows: {hidden}. --csv and --json have everything.", file=sys.stderr)
 
 
 def _table(rows: Sweep, columns: Sequence[str]) -> Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar, c
 import numpy as np
 
 from remint import torch_extension
+from remint.defaults import MAX_SLOWDOWN, POLICY
 from remint.engine_options import EngineOptions
 from remint.errors import BudgetError
 from remint.offload import Offload, parse_offload, sized
@@ -66,7 +67,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             of each. On several ranks: a list with one for each rank, or a function of the rank.
         group: a process group whose ranks fail together; None for the default group, if there is one when an error
             leaves the budget. When a rank does not fit, all ranks of the group raise the same `remint.BudgetError`
-            within seconds, and the group is aborted.
+            within seconds, and the group is aborted. False: an error concerns this rank only, and process groups stay
+            as they are. The others wait for it until the program, or a time-out, ends that.
         device: whose memory the budget is of: `"cpu"`, `"cuda"`, or a device that PyTorch does not know itself
             (PrivateUse1). By default the accelerator if it is such a device, else the CPU.
         wall: `"hard"`: an arena of exactly the budget, which nothing inside can exceed. `"soft"`: PyTorch's allocator
@@ -108,15 +110,15 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         self,
         budget: Budget | Sequence[Budget] | Callable[[int], Budget],
         *,
-        group: dist.ProcessGroup | None = None,
+        group: dist.ProcessGroup | Literal[False] | None = None,
         device: str | torch.device | None = None,
         wall: Literal["hard", "soft"] = "hard",
-        policy: str = "coop",
+        policy: str = POLICY,
         learn: bool = True,
         plan: bool = True,
         overflow: Literal["raise", "spill"] = "raise",
         offload: Offload | int | str | os.PathLike[str] | None = None,
-        max_slowdown: float | None = 10.0,
+        max_slowdown: float | None = MAX_SLOWDOWN,
         partition: bool | None = None,
         ignore_small: float = 0.0,
         sample: bool = False,
@@ -276,16 +278,20 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         sessions[0].leave()
         if smallest_budgets is not None:
             smallest_budgets.close()
-        shared = None if error is None else fail_together(error, run.budget_bytes, self._group)
+        shared = None if error is None else self._shared(error, run)
         run._failed(shared)
         try:
             self._close_sessions(sessions)
         except BudgetError as failure:
             # Tensors that could not be recomputed raise when they are read. The first error says more.
             if error is None:
-                raise fail_together(failure, run.budget_bytes, self._group) from None
+                raise self._shared(failure, run) from None
         if shared is not None and shared is not error:
             raise shared
+
+    def _shared(self, error: BaseException, run: LiveRun) -> BaseException:
+        """Return the error that all ranks raise."""
+        return error if self._group is False else fail_together(error, run.budget_bytes, self._group)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Run every call of `function` in a budget of its own."""

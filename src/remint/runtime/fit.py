@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from remint.defaults import POLICY
 from remint.errors import BudgetError
 from remint.results.largest_fit import Attempt, Fit, find_largest
 from remint.runtime.budget import budget as open_budget
+from remint.runtime.rank import this_rank
 
 
 def fit(
@@ -19,7 +21,7 @@ def fit(
     sizes: Sequence[int],
     *,
     budget: int | str,
-    policy: str = "coop",
+    policy: str = POLICY,
     repeats: int = 1,
     progress: Callable[[Attempt], object] | None = None,
 ) -> Fit:
@@ -39,6 +41,11 @@ def fit(
     >>> found.largest >= 512, found.attempts[0].fits
     (True, True)
     """
+    if (rank := this_rank()) is not None:
+        raise ValueError(
+            f"this is {rank} of {rank.count}, which would try different sizes and wait for each other: use "
+            "`remint fit --nproc N train.py …`, or `torchrun … -m remint fit train.py …`"
+        )
     if repeats < 1:
         raise ValueError(f"repeats is 1 or more, not {repeats}")
 
