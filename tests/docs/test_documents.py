@@ -2,7 +2,7 @@
 
 The blocks of one document run in order, in a folder of their own in which `train.py` (a block of getting_started.md),
 `step.trace` and `step.graph` lie, and with the names `remint`, `model`, `x`, `target`, `optimizer` and `step`. A block
-may be marked `not-run`; there are few.
+may be marked `not-run`; there are few. A block marked `ranks` is a script of its own, which runs on two ranks.
 
 Two kinds of commands take minutes to hours and do not run here. A `make` command must be one that make knows. A
 benchmark must be part of `make bench`, with the same options.
@@ -114,7 +114,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_every_block_says_what_it_is(path: Path) -> None:
-    kinds = {"python", "python file=train.py", "sh", "text", "sh not-run", "python not-run"}
+    kinds = {"python", "python ranks", "python file=train.py", "sh", "text", "sh not-run", "python not-run"}
     assert {block.info for block in blocks(path)} <= kinds
 
 
@@ -130,6 +130,25 @@ def test_the_blocks_run(path: Path, world: dict[str, Any], capsys: pytest.Captur
         elif block.info == "sh":
             for line in block.text.splitlines():
                 run_command(shlex.split(line, comments=True), capsys)
+
+
+RANKED = [(path, block) for path in DOCUMENTS for block in blocks(path) if block.info == "python ranks"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "block"), RANKED, ids=[f"{ids(path)}-{block.line}" for path, block in RANKED])
+def test_the_blocks_for_ranks_run_on_two(path: Path, block: Block, tmp_path: Path) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("needs gloo")
+    script = tmp_path / "script.py"
+    script.write_text(block.text)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    assert done.returncode == 0, f"{path.name}, the block in line {block.line}: {done.stderr[-4000:]}"
+    # Each rank says what it recomputed.
+    assert done.stdout.count("rematerializations") >= 2, done.stdout
 
 
 def run_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NEEDS = {
+    "accelerate_ddp": ("torch", "accelerate"),
     "accelerate_loop": ("torch", "accelerate"),
     "accumulate_autocast": ("torch",),
     "hf_trainer": ("torch", "transformers", "accelerate"),
+    "lightning_ddp": ("torch", "lightning"),
     "lightning_module": ("torch", "lightning"),
     "plain_loop": ("torch",),
     "policies": (),
+    "ray_train": ("torch", "ray.train.torch"),
     "tree_lstm": ("torch",),
 }
 
@@ -29,7 +33,9 @@ def test_every_example_is_here() -> None:
 def test_example(name: str) -> None:
     for package in NEEDS[name]:
         pytest.importorskip(package)
-    done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=180)
     assert done.returncode == 0, done.stderr
     if "torch" in NEEDS[name]:
         assert "the same bits: True" in done.stdout
