@@ -84,8 +84,11 @@ bench: setup
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/tiers.py
+	$(BIN)/python benchmarks/distributed.py $(if $(FULL),75 60 45)
+	$(BIN)/python benchmarks/gloo_scratch.py
 	-$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/advice_fake.py
+	$(BIN)/python benchmarks/advice_large.py
 	$(BIN)/python benchmarks/dtr_against_optimal.py
 	$(BIN)/python benchmarks/online.py --free gpt unet $(if $(FULL),gpt2 resnet)
 	$(BIN)/python benchmarks/online.py gpt unet

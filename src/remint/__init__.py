@@ -6,7 +6,7 @@ from typing import Any
 
 from remint import runtime_entrance as _entrance
 from remint.errors import BudgetError, TraceError
-from remint.graph import Compute, Free, Graph, Op, Plan, verify
+from remint.graph import Compute, Free, Graph, Op, Plan, Tier, verify
 from remint.offload import Offload
 from remint.planners import frontier, plan
 from remint.results import Run, Sweep
@@ -24,6 +24,7 @@ __all__ = [
     "Plan",
     "Run",
     "Sweep",
+    "Tier",
     "Trace",
     "TraceBuilder",
     "TraceError",
@@ -54,7 +55,7 @@ _entrance.register(_open_standing_budget)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__} - {"Any", "annotations"})
 
 
 def __getattr__(name: str) -> Any:
