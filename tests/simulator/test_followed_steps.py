@@ -125,6 +125,18 @@ def test_simulations_learn_from_each_other(trace: Trace, percent: int, part: flo
     assert loss(100_000) < part * loss(0)
 
 
+@pytest.mark.parametrize(
+    ("layers", "length", "percent", "most"),
+    [(2, 24, 50, 1.27), (3, 60, 55, 1.12)],
+)
+def test_what_many_states_are_made_of_is_counted_once(layers: int, length: int, percent: int, most: float):
+    """All states of a loop are made of two large tensors, and gradients stand for the whole loop above them."""
+    trace = scan(layers, length)
+    found = _core.simulate_step(trace, budget=trace.peak_bytes * percent // 100, alignment=ALIGNMENT, search_events=0)
+    assert found is not None
+    assert found["rematerialized_ns"] <= (most - 1) * int(trace.nanoseconds.sum())
+
+
 @pytest.mark.parametrize("percent", [30, 40, 60])
 @pytest.mark.parametrize("seed", range(4))
 def test_to_look_longer_is_never_worse(seed: int, percent: int):
