@@ -150,6 +150,35 @@ def test_to_look_longer_is_never_worse(seed: int, percent: int):
     assert long["rematerialized_ns"] <= quick["rematerialized_ns"]
 
 
+def step_with_a_late_loss(length: int = 24) -> Trace:
+    """Return a step after which the program still has its loss, when the weights are written that it was made of."""
+    b = TraceBuilder()
+    weights = [b.constant(64) for _ in range(length)]
+    values = [b.call("input", [], [64], MICROSECOND)[0]]
+    for weight in weights:
+        values += b.call("forward", [values[-1], weight], [64], MICROSECOND)
+    (loss,) = b.call("loss", [values[-1]], [256], MICROSECOND)
+    (grad,) = b.call("loss backward", [values.pop()], [64], MICROSECOND)
+    for weight in reversed(weights):
+        value = values.pop()
+        (new,) = b.call("backward", [grad, value, weight], [64], MICROSECOND)
+        for tensor in (grad, value):
+            b.release(tensor)
+        grad = new
+    for weight in weights:
+        b.mutate("update", [weight], [0], MICROSECOND)
+    b.release(loss)
+    return b.build(held=[])
+
+
+def test_what_a_write_needs_is_foreseen():
+    """The loss is not used any more, but it is alive. So it is resident before the weights change."""
+    trace = step_with_a_late_loss()
+    found = _core.simulate_step(trace, budget=trace.peak_bytes * 60 // 100, alignment=ALIGNMENT, search_events=0)
+    assert found is not None
+    assert 0 < found["rematerialized_ns"] <= 0.4 * int(trace.nanoseconds.sum())
+
+
 @pytest.mark.parametrize("policy", ["lru", "coop"])
 def test_bytes_that_an_op_overwrites_and_reads_through_another_name(policy: str):
     """The op cannot run again: what it read is gone."""
