@@ -105,6 +105,7 @@ Bytes peak_of(const std::vector<Unplaced::Lifetime>& lifetimes, const Unplaced& 
 struct ScoreChoice {
   double time_exponent = 1.0;
   SharedAncestors shared = SharedAncestors::kNone;
+  std::size_t looks = 200;
 };
 constexpr ScoreChoice kScores[] = {
     {1.0, SharedAncestors::kNone},  {0.5, SharedAncestors::kNone},   {2.0, SharedAncestors::kNone},
@@ -115,6 +116,13 @@ constexpr ScoreChoice kScores[] = {
 // simulation learns from another.
 constexpr Nanoseconds kWorthSharing = 100;
 
+// Where states of a loop of hundreds of ops are evicted, more must be looked at. That takes long, so it is
+// for steps that are not long themselves.
+constexpr ScoreChoice kFarScore = {1.0, SharedAncestors::kAll, 1000};
+constexpr std::size_t kMostEventsForFar = 10'000;
+// Where less than one part in so many is lost, such simulations do not learn from each other.
+constexpr Nanoseconds kWorthFarRounds = 2;
+
 // Simulations that learn from each other what it takes to have values back. What was noted long ago fades in
 // some of them: it need not be true any more.
 struct Rounds {
@@ -123,11 +131,8 @@ struct Rounds {
   int most;
 };
 constexpr Rounds kRounds[] = {
-    {{1.0, SharedAncestors::kAll}, 0.7, 3},    {{1.0, SharedAncestors::kNone}, 0.7, 12},
-    {{0.5, SharedAncestors::kNone}, 0.7, 12},  {{1.0, SharedAncestors::kNone}, 1.0, 12},
-    {{0.5, SharedAncestors::kNone}, 1.0, 12},  {{2.0, SharedAncestors::kNone}, 0.7, 12},
-    {{0.25, SharedAncestors::kNone}, 0.7, 12}, {{2.0, SharedAncestors::kNone}, 1.0, 12},
-    {{0.25, SharedAncestors::kNone}, 1.0, 12},
+    {kFarScore, 0.7, 5}, {{1.0}, 0.7, 12},  {{0.5}, 0.7, 12}, {{1.0}, 1.0, 12},  {{0.5}, 1.0, 12},
+    {{2.0}, 0.7, 12},    {{0.25}, 0.7, 12}, {{2.0}, 1.0, 12}, {{0.25}, 1.0, 12},
 };
 // One that loses so many times as much as the best may still be noted from.
 constexpr Nanoseconds kWorthNoting = 3;
@@ -161,6 +166,7 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
   options.engine.policy = "clairvoyant";
   options.engine.time_exponent = choice.time_exponent;
   options.engine.shared_ancestors = choice.shared;
+  options.looks = choice.looks;
   options.engine.deallocation = Deallocation::kLazy;
   options.engine.partition = false;
   options.engine.moving = false;
@@ -242,8 +248,9 @@ class Ways {
   }
   bool empty() const { return ways_.empty(); }
   const Way& best() const { return ways_.front(); }
-  bool worth_more() const {
-    return empty() || best().found.rematerialized * kWorthSharing >= best().found.computed;
+  // Whether at least one part in so many is lost.
+  bool lose(Nanoseconds part) const {
+    return empty() || best().found.rematerialized * part >= best().found.computed;
   }
   std::vector<SimulatedStep> take() {
     std::vector<SimulatedStep> found;
@@ -260,24 +267,29 @@ Ways find_ways(const StepTrace& step, const std::vector<Bytes>& sizes, const std
   StepLimits unobserved = limits;
   unobserved.observer = nullptr;
   Ways ways;
-  for (const ScoreChoice& choice : kScores) {
-    if (choice.shared != SharedAncestors::kNone && !ways.worth_more()) break;
+  auto try_score = [&](const ScoreChoice& choice) {
+    if (choice.shared != SharedAncestors::kNone && !ways.lose(kWorthSharing)) return;
     std::optional<SimulatedStep> found = simulate_once(step, sizes, held, unobserved, choice);
-    if (!found) continue;
+    if (!found) return;
     ways.add({std::move(*found), choice, {}});
     // One that loses more is not looked at to its end.
     unobserved.most_rematerialized = ways.best().found.rematerialized;
-  }
+  };
+  for (const ScoreChoice& choice : kScores) try_score(choice);
   const std::size_t num_events = step.columns.kinds.size();
+  if (num_events <= kMostEventsForFar) try_score(kFarScore);
   std::size_t events_left = limits.search_events;
   for (const Rounds& rounds : kRounds) {
+    const bool far = rounds.choice.looks == kFarScore.looks;
+    if (far && (num_events > kMostEventsForFar || !ways.lose(kWorthFarRounds))) continue;
     Notes notes(step.columns.nbytes.size(), 0);
-    for (int round = 0; round < rounds.most && ways.worth_more() && events_left >= num_events; ++round) {
+    for (int round = 0; round < rounds.most && ways.lose(kWorthSharing) && events_left >= num_events;
+         ++round) {
       events_left -= num_events;
       unobserved.most_rematerialized = limits.most_rematerialized;
       if (!ways.empty())
         unobserved.most_rematerialized =
-            std::min(limits.most_rematerialized, kWorthNoting * ways.best().found.rematerialized);
+            std::min(limits.most_rematerialized, (far ? 1 : kWorthNoting) * ways.best().found.rematerialized);
       for (Nanoseconds& note : notes)
         note = static_cast<Nanoseconds>(static_cast<double>(note) * rounds.fading);
       const Notes known = notes;

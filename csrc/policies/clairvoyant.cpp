@@ -156,7 +156,7 @@ class Clairvoyant final : public Policy {
   // costs less.
   void note_shared(StorageId id) {
     for_evicted_ancestors(id, [&](StorageId ancestor) {
-      for_evicted_descendants(ancestor, kMostVisited, [&](StorageId at) {
+      for_evicted_descendants(ancestor, foresight_->looks(), [&](StorageId at) {
         records_.for_children(at, [&](StorageId child) {
           if (candidates_.contains(child)) changes_.add(child);
         });
@@ -173,7 +173,7 @@ class Clairvoyant final : public Policy {
     ++above_mark_;
     above_seen_[id] = above_mark_;
     above_.assign(1, id);
-    for (std::size_t i = 0; i < above_.size() && i < kMostAncestors; ++i) {
+    for (std::size_t i = 0; i < above_.size() && i < foresight_->looks(); ++i) {
       if (i > 0 && !visit(above_[i])) continue;
       records_.for_parents(above_[i], [&](StorageId parent) {
         if (above_seen_[parent] == above_mark_ || records_.storage(parent).is_kept()) return;
@@ -194,7 +194,7 @@ class Clairvoyant final : public Policy {
   // When the storage, or an evicted one that is made from it, is used.
   Foresight::Position next_need(StorageId id) {
     Foresight::Position next = Foresight::kNever;
-    const bool complete = for_evicted_descendants(id, kMostVisited, [&](StorageId at) {
+    const bool complete = for_evicted_descendants(id, foresight_->looks(), [&](StorageId at) {
       next = std::min(next, next_use(at));
       return true;
     });
@@ -228,11 +228,6 @@ class Clairvoyant final : public Policy {
     return true;
   }
 
-  // Evicted storages that are looked at: more would not change much, and take long in long chains.
-  static constexpr std::size_t kMostVisited = 200;
-  // A gradient that passed through a loop has the whole loop above it. To count a part of that is to evict
-  // it.
-  static constexpr std::size_t kMostAncestors = 2000;
   // To evict what is needed after all is worse.
   static constexpr std::size_t kMostChecked = 4096;
 

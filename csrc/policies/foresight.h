@@ -51,6 +51,11 @@ class Foresight {
     return returns_ != nullptr && tag < returns_->size() ? (*returns_)[tag] : 0;
   }
 
+  // How many evicted storages around a value are looked at for its score. More take long in long chains. A
+  // loop of some hundred ops needs more: otherwise what costs most looks cheap, or is not missed.
+  void look_at(std::size_t most) { looks_ = most; }
+  std::size_t looks() const { return looks_; }
+
   // The time from now until then, without rematerialization.
   Nanoseconds until(Position position) const { return starts_[position] - starts_[now_]; }
 
@@ -61,6 +66,7 @@ class Foresight {
   std::vector<Position> positions_;
   Position now_ = 0;
   const std::vector<Nanoseconds>* returns_ = nullptr;
+  std::size_t looks_ = 200;
 };
 
 }  // namespace remint

@@ -220,6 +220,7 @@ void Simulation::foresee() {
   for (std::size_t i = 0; i < trace_->num_held; ++i) use(trace_->held[i], trace_->num_events);
   foresight_ = std::make_unique<Foresight>(uses, std::move(starts), trace_->num_tensors);
   foresight_->remember(options_.returns);
+  foresight_->look_at(options_.looks);
   foreseen_ = trace_->num_events;
   engine_.foresee(foresight_.get());
 }

@@ -20,6 +20,8 @@ struct SimulationOptions {
   // What it took to have the value of each tensor back in an earlier run, for a policy that is told the
   // future. Not owned.
   const std::vector<Nanoseconds>* returns = nullptr;
+  // How far such a policy looks, in evicted storages.
+  std::size_t looks = 200;
   EngineOptions engine;
 };
 
