@@ -1,14 +1,15 @@
-"""How near the optimum plans of small graphs are: python benchmarks/planning_small.py [--full]
+"""How near the optimum plans of small graphs are: python benchmarks/planning_small.py [--full] [--graph NAME ...]
 
 U-shaped, random, chain-like, residual and tree-like steps of 20 to 200 ops, at a part of their peak and at the
-smallest budget with a known plan. Quick by default: mostly up to 60 ops; --full has all.
+smallest budget with a known plan. Quick by default: mostly up to 60 ops; --full has all. Each row is printed when it
+is there. Ctrl-C ends with a table of the rows so far; --graph goes on with the graphs that are left.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from remint import BudgetError, Graph, Op, generators, plan, verify
 from remint.planners.cpu_clock import cpu_seconds
@@ -82,13 +83,13 @@ SMALL: dict[str, Callable[[], Graph]] = {
     "residual": lambda: Graph.from_trace(generators.residual(3)),
     "tree": lambda: Graph.from_trace(generators.tree(2)),
     "recurrent": lambda: Graph.from_trace(generators.rnn(5)),
+    "U-shaped, 2 levels": lambda: u_shaped(2, 2),
+    "random, 40": lambda: random_step(40, 1),
+    "random, 60": lambda: random_step(60, 5),
     "U-shaped, 3 levels": lambda: Graph.from_trace(generators.unet(3)),
     "residual, 10 blocks": lambda: Graph.from_trace(generators.residual(10)),
 }
 MORE: dict[str, Callable[[], Graph]] = {
-    "U-shaped, 2 levels": lambda: u_shaped(2, 2),
-    "random, 40": lambda: random_step(40, 1),
-    "random, 60": lambda: random_step(60, 5),
     "random, 100": lambda: random_step(100, 7),
     "random, 200": lambda: random_step(200, 9),
     "chain, 100": lambda: Graph.from_trace(generators.chain(100)),
@@ -106,9 +107,8 @@ def least_known(graph: Graph) -> int:
     return graph.min_budget_bytes
 
 
-def rows_of(name: str, graph: Graph, limit: float) -> list[list[str]]:
+def rows_of(name: str, graph: Graph, limit: float) -> Iterator[list[str]]:
     least = least_known(graph)
-    rows = []
     for part in (None, *BUDGETS):
         budget = least if part is None else int(part * graph.peak_bytes)
         if part is not None and budget < least:
@@ -120,18 +120,26 @@ def rows_of(name: str, graph: Graph, limit: float) -> list[list[str]]:
         verify(graph, made, budget)
         bound = made.bound / graph.cost - 1
         found = [f"{part:.2%}" for part in (made.overhead, bound, made.gap)]
-        rows.append([name, str(len(graph.ops)), label, *found, f"{seconds:.1f} s"])
-        print(rows[-1], flush=True)
-    return rows
+        yield [name, str(len(graph.ops)), label, *found, f"{seconds:.1f} s"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="all graphs, up to 200 ops")
     parser.add_argument("--time-limit", type=float, default=60, help="seconds of CPU time for each plan")
+    parser.add_argument("--graph", action="append", choices=[*SMALL, *MORE], help="only this graph; may be repeated")
     options = parser.parse_args()
     chosen = SMALL | MORE if options.full else SMALL
-    rows = [row for name, make in chosen.items() for row in rows_of(name, make(), options.time_limit)]
+    if options.graph:
+        chosen = {name: make for name, make in (SMALL | MORE).items() if name in options.graph}
+    rows: list[list[str]] = []
+    try:
+        for name, make in chosen.items():
+            for row in rows_of(name, make(), options.time_limit):
+                rows.append(row)
+                print(row, flush=True)
+    except KeyboardInterrupt:
+        print("Stopped: the table has the rows so far.", flush=True)
     headings = ["graph", "ops", "budget", "overhead", "bound", "gap", "CPU"]
     publish(
         "How near the optimum plans of small graphs are",

@@ -29,8 +29,9 @@ LARGE = 0.5  # of the largest value: what is watched from the beginning
 PREFIXES_FROM, PREFIXES_PART, PREFIX_SLICE = 20_000, 0.5, 20_000
 # States that a search for a plan with a tighter budget may look into, at least and in parts of those of the bound.
 TIGHTER_LEAST, TIGHTER_PART = 4000, 0.25
-# In a search for any plan: how much more what is left to pay counts than what was paid, and the states it looks into.
-HURRY, HURRIED_STATES = 5.0, 80_000
+# In searches for any plan: how much more what is left to pay counts than what was paid, the states of each, and how
+# often one begins anew below the cost of what it found.
+HURRIES, HURRIED_STATES, HURRIED_TURNS = (5.0, 8.0, 3.0), 100_000, 5
 
 
 @dataclass(frozen=True)
@@ -142,18 +143,24 @@ def _prefixes(search: BackwardSearch, looked_into: int) -> Iterator[int]:
 
 
 def _hurried(task: Task, limit: Callable[[], float], problem: Bundled) -> Iterator[Watched]:
-    """Yield a schedule that keeps the budget, if a search that prefers states near the beginning meets one."""
+    """Yield schedules that keep the budget, if searches that prefer states near the beginning meet any."""
     base = task.graph.cost
     watched = [v for v, nbytes in enumerate(problem.nbytes) if nbytes > 0]
     if len(watched) > MOST_WATCHED:
         return
-    search = BackwardSearch(problem.native, float(task.budget), watched, None, HURRY)
-    while not search.ended and not search.full and search.looked_into < HURRIED_STATES:
-        looked_into = search.looked_into
-        search.run(SLICE, limit() - base)
-        yield Watched(base, states=search.looked_into - looked_into)
-    if search.found:
-        yield Watched(base, tuple(search.sequence))
+    failed = 0.0
+    for hurry in (hurry for hurry in HURRIES for _ in range(HURRIED_TURNS)):
+        if hurry == failed:
+            continue
+        search = BackwardSearch(problem.native, float(task.budget), watched, None, hurry)
+        while not search.ended and not search.full and search.looked_into < HURRIED_STATES:
+            looked_into = search.looked_into
+            search.run(SLICE, limit() - base)
+            yield Watched(base, states=search.looked_into - looked_into)
+        if search.found:
+            yield Watched(base, tuple(search.sequence))
+        else:
+            failed = hurry
 
 
 def _tighter(
