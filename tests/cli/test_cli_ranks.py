@@ -64,7 +64,7 @@ def test_ranks_get_all_options() -> None:
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
 
 
 def lines_of(text: str) -> list[str]:

@@ -63,7 +63,7 @@ def _train(folder: Path, *words: str, budget: str | None = None) -> tuple[set[st
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     worker = ["-m", "remint", "run", "--budget", budget] if budget else []
     command = [*launcher, "--max-restarts", "1", *worker, str(script), str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return {(folder / f"rank{rank}.txt").read_text() for rank in range(2)}, done.stderr
 

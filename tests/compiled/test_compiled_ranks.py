@@ -95,4 +95,4 @@ def same_bits(rank, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_compiled_step_on_two_ranks(ranks, engine):
-    ranks.run(same_bits, seconds=240, engine=engine)
+    ranks.run(same_bits, engine=engine)

@@ -35,7 +35,7 @@ def test_example(name: str) -> None:
         pytest.importorskip(package)
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     if "torch" in NEEDS[name]:
         assert "the same bits: True" in done.stdout

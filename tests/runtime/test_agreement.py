@@ -218,7 +218,7 @@ def test_a_script_that_destroys_its_group(tmp_path):
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "remint", "run", "--nproc", "2", "--budget", "5MiB", str(script)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode != 0
     assert done.stderr.count("BudgetError: rank 1 needs ") == 2, done.stderr
     assert done.stderr.count("The script failed: its budget is too small, see above.") == 2, done.stderr

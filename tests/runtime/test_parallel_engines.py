@@ -159,32 +159,36 @@ def train(rank, name, **options):
     return found, run
 
 
-def same_bits(rank, name, parts):
+def same_bits(rank, name, parts, offloading):
     expected, _ = train(rank, name)
     found, roomy = train(rank, name, budget="1GiB")
     assert len(expected) > 4
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True)), "in 1 GiB"
     for part in parts:
-        # What cannot be evicted differs from engine to engine: nothing fits into less.
-        budget = max(int(roomy.peak_bytes * part), int(roomy.min_budget_bytes * 1.1))
+        # What cannot be evicted differs from engine to engine: nothing fits into less. What collectives in flight
+        # work on cannot be moved either, and FSDP has two of them at a time.
+        spare = 1.3 if "FSDP" in name else 1.1
+        budget = max(int(roomy.peak_bytes * part), int(roomy.min_budget_bytes * spare))
         found, run = train(rank, name, budget=budget, max_slowdown=None)
         for k, (a, b) in enumerate(zip(expected, found, strict=True)):
             assert torch.equal(a, b), (part, k)
         assert run.peak_bytes <= run.budget_bytes
         print(name, part, "budget", budget / roomy.peak_bytes, "again", run.num_rematerializations)
         assert run.num_rematerializations > 0 or budget > part * roomy.peak_bytes
+    # What cannot be recomputed goes to the tier: gradients, optimizer state.
+    found, run = train(rank, name, budget=int(roomy.peak_bytes * offloading), offload="64MiB", max_slowdown=None)
+    for k, (a, b) in enumerate(zip(expected, found, strict=True)):
+        assert torch.equal(a, b), ("offloading", k)
+    assert run.peak_bytes <= run.budget_bytes
+    assert run.offloaded_bytes > 0 or run.num_rematerializations > 0
     dist.barrier()
 
 
-# Two chunks per rank: gradients, optimizer state and received activations are more than 40% of the peak.
-PARTS = {"interleaved": (0.6,)}
-CORE = ("DDP, bucket views", "DDP, unused parameters", "DDP, no_sync", "FSDP1", "FSDP2, bf16", "1F1B")
+# Two chunks per rank: gradients, optimizer state and received activations are more than 40% of the peak. What peers
+# send cannot leave while it is on its way.
+PARTS, OFFLOADING = {"interleaved": (0.6,)}, {"interleaved": 0.5}
 
 
-def pytest_generate_tests(metafunc):
-    if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", MODELS if metafunc.config.getoption("everything") else CORE)
-
-
+@pytest.mark.parametrize("engine", MODELS)
 def test_engines(ranks, engine):
-    ranks.run(same_bits, seconds=90, name=engine, parts=PARTS.get(engine, (0.6, 0.4)))
+    ranks.run(same_bits, name=engine, parts=PARTS.get(engine, (0.6, 0.4)), offloading=OFFLOADING.get(engine, 0.4))

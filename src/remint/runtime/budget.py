@@ -22,7 +22,7 @@ from remint.runtime.agreement import SmallestBudgets, fail_together
 from remint.runtime.devices_run import DevicesRun
 from remint.runtime.free_memory import automatic_budget
 from remint.runtime.live_run import LiveRun
-from remint.runtime.patches import collective_waits, module_paths, optimizer_steps, tensor_methods
+from remint.runtime.patches import collective_waits, module_paths, optimizer_steps, reducer_buckets, tensor_methods
 from remint.runtime.planning_command import planning_command
 from remint.runtime.rank import Rank, this_rank
 from remint.runtime.rank_exit import wait_at_exit
@@ -190,6 +190,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
             sessions[0].set_costs(*costs_of(self._costs))
         tensor_methods.install()
         collective_waits.install()
+        if self._offload is not None:
+            reducer_buckets.install()
         if self._options["learn"]:
             optimizer_steps.install()
         if self._options["source_lines"]:
@@ -202,6 +204,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         """Close sessions of `_open_sessions`, which no thread is in any more."""
         tensor_methods.uninstall()
         collective_waits.uninstall()
+        if self._offload is not None:
+            reducer_buckets.uninstall()
         if self._options["learn"]:
             optimizer_steps.uninstall()
         if self._options["source_lines"]:
