@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from remint.cli.output import (
     add_json,
     add_max_slowdown,
     add_policy,
+    check_budgets,
     check_outputs,
     reserve_stdout,
     write_json,
@@ -112,8 +112,7 @@ def run_command(options: argparse.Namespace) -> int:
     launched = launches_ranks(options)
     if not launched or options.nproc is not None:
         check_script(options)
-    for part in options.budget.split(","):
-        check_budget(part)
+    check_budgets(options.budget)
     check_outputs(options.json, options.report)
     if options.stop_after is not None and options.stop_after < 1:
         raise ValueError(f"--stop-after is 1 step or more, not {options.stop_after}")
@@ -239,9 +238,3 @@ def record_command(options: argparse.Namespace) -> int:
         figures = summary | {"seconds": trace.seconds, "peak_bytes": recording.peak_bytes}
         write_json(options.json, figures, stdout=stdout)
     return ended.code
-
-
-def check_budget(budget: str) -> None:
-    """Raise if a budget was meant to have a unit: no program runs in some thousand bytes."""
-    if re.fullmatch(r"[\d.]+", budget) and parse_budget(budget) < 1 << 20:
-        raise ValueError(f"--budget {budget} is {budget} bytes: did you mean {budget}GiB?")
