@@ -5,9 +5,9 @@ python benchmarks/torch_versions.py 2.13.0 2.15.0      # some
 python benchmarks/torch_versions.py --cuda-builds      # where there is no CPU build, take the CUDA build: 5 GB each
 
 For each version: install its CPU build, install remint from this checkout as a user does, run `remint doctor`, which
-builds the runtime, and `remint doctor --device cpu`: bits, and PyTorch's operators with everything evicted. Where pip
-finds no CPU build for this machine, the sources are only compiled, against the headers of the build for macOS.
-The table has the last result of each version.
+builds the runtime, and `remint doctor --device cpu`: bits, and a sample of each of PyTorch's operators with everything
+evicted. Where pip finds no CPU build for this machine, the sources are only compiled, against the headers of the build
+for macOS. The table has the last result of each version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()] or ["it said nothing"]
-        raise Failed(next((line for line in said if "error" in line.lower()), said[-1]))
+        # `remint doctor` marks what is wrong so.
+        telling = [line for line in said if line.startswith("BAD")] or [
+            line for line in said if "error" in line.lower()
+        ]
+        raise Failed((telling or said[-1:])[0])
     return done.stdout
 
 
@@ -72,7 +76,9 @@ def try_version(version: str, folder: Path, *, cuda_builds: bool) -> dict[str, A
     began = time.perf_counter()
     run(remint, "doctor", environment=environment)
     found["build_seconds"] = round(time.perf_counter() - began)
-    run(remint, "doctor", "--device", "cpu", "--json", folder / "checks.json", environment=environment)
+    run(
+        remint, "doctor", "--device", "cpu", "--samples", "1", "--json", folder / "checks.json", environment=environment
+    )
     found["checks"] = json.loads((folder / "checks.json").read_text())["checks"]
     return found
 
