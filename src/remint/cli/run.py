@@ -21,7 +21,7 @@ from remint.cli.output import (
 from remint.cli.run_results import RunResult, show, write, write_of_ranks
 from remint.cli.script import add_script, check_script, run_script
 from remint.cli.termination import outlives_sigterm
-from remint.units import format_bytes, format_seconds, parse_budget
+from remint.units import budget_text, format_bytes, format_seconds, parse_budget
 
 if TYPE_CHECKING:
     from remint.runtime import LiveRun
@@ -205,10 +205,12 @@ class _Steps:
             # Seldom, and less so the longer it lasts.
             if computed and 1 + again / computed > self.SLOW and self._number >= self._next_line:
                 self._next_line = 2 * self._number
+                enough = self.run.budget_for(self.SLOW)
+                would_do = "" if enough is None else f"; about {budget_text(enough)} would do"
                 print(
                     f"remint: {self._who}step {self._number}, {1 + again / computed:.0f}x slower: the budget of "
-                    f"{format_bytes(self.run.budget_bytes)} is small for it, and at least "
-                    f"{format_bytes(self.run.min_budget_bytes)} are needed. `remint advise` finds a better one.",
+                    f"{format_bytes(self.run.budget_bytes)} is small for it{would_do}. `remint advise` finds a "
+                    "better one.",
                     file=sys.stderr,
                     flush=True,
                 )
