@@ -5,13 +5,15 @@ python benchmarks/torch_versions.py 2.13.0 2.15.0      # some
 python benchmarks/torch_versions.py --cuda-builds      # where there is no CPU build, take the CUDA build: 5 GB each
 
 For each version: install its CPU build, install remint from this checkout as a user does, run `remint doctor`, which
-builds the runtime, and `remint doctor --device cpu`: bits, and PyTorch's operators with everything evicted. Where pip
-finds no CPU build for this machine, the sources are only compiled, against the headers of the build for macOS.
+builds the runtime, and `remint doctor --device cpu`: bits, and a sample of each of PyTorch's operators with everything
+evicted. Where pip finds no CPU build for this machine, the sources are only compiled, against the headers of the build
+for macOS. The table has the last result of each version.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -42,7 +44,11 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()] or ["it said nothing"]
-        raise Failed(next((line for line in said if "error" in line.lower()), said[-1]))
+        # `remint doctor` marks what is wrong so.
+        telling = [line for line in said if line.startswith("BAD")] or [
+            line for line in said if "error" in line.lower()
+        ]
+        raise Failed((telling or said[-1:])[0])
     return done.stdout
 
 
@@ -70,7 +76,9 @@ def try_version(version: str, folder: Path, *, cuda_builds: bool) -> dict[str, A
     began = time.perf_counter()
     run(remint, "doctor", environment=environment)
     found["build_seconds"] = round(time.perf_counter() - began)
-    run(remint, "doctor", "--device", "cpu", "--json", folder / "checks.json", environment=environment)
+    run(
+        remint, "doctor", "--device", "cpu", "--samples", "1", "--json", folder / "checks.json", environment=environment
+    )
     found["checks"] = json.loads((folder / "checks.json").read_text())["checks"]
     return found
 
@@ -107,14 +115,27 @@ def compiled(version: str, folder: Path) -> dict[str, Any]:
 
 def row(found: dict[str, Any]) -> list[str]:
     """Return one line of the table."""
+    first = [found["torch"], found.get("tried", "")]
     if "failure" in found:
-        return [found["torch"], found.get("build", ""), "", "", found["failure"]]
+        return [*first, found.get("build", ""), "", "", found["failure"]]
     if "checks" not in found:
-        return [found["torch"], "none for this machine", "", "", f"{found['compiled_files']} files compile; not run"]
+        files = f"{found['compiled_files']} files compile; not run"
+        return [*first, "none for this machine", "", "", files]
     bad = [check["what"] for check in found["checks"] if check["ok"] is False]
     operators = next(check["found"] for check in found["checks"] if "operators" in check["what"])
     seconds = [f"{found[name]} s" for name in ("install_seconds", "build_seconds")]
-    return [found["torch"], found["build"], *seconds, f"failed: {', '.join(bad)}" if bad else f"works; {operators}"]
+    return [*first, found["build"], *seconds, f"failed: {', '.join(bad)}" if bad else f"works; {operators}"]
+
+
+def keep(found: dict[str, Any]) -> None:
+    """Put what was found about one version beside what earlier runs found about others, and publish all."""
+    path = report.RESULTS / "torch_versions.json"
+    earlier = json.loads(path.read_text()) if path.exists() else []
+    results = [one for one in earlier if one["torch"] != found["torch"]] + [found]
+    results.sort(key=lambda one: [int(part) for part in one["torch"].split(".")])
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    headings = ["torch", "tried", "build", "pip install", "first remint doctor", "result"]
+    report.publish("Versions of torch", report.markdown(headings, [row(one) for one in results]))
 
 
 def main() -> None:
@@ -123,7 +144,6 @@ def main() -> None:
     parser.add_argument("versions", nargs="*", default=VERSIONS, metavar="version")
     parser.add_argument("--cuda-builds", action="store_true")
     args = parser.parse_args()
-    results = []
     for version in args.versions:
         if shutil.disk_usage(tempfile.gettempdir()).free < FREE_BYTES:
             raise SystemExit(f"less than {FREE_BYTES >> 30} GiB are free in {tempfile.gettempdir()}")
@@ -132,12 +152,7 @@ def main() -> None:
                 found = try_version(version, Path(folder), cuda_builds=args.cuda_builds)
             except Failed as error:
                 found = {"torch": version, "failure": str(error).replace(folder, "…").replace(f"{ROOT}/", "")}
-        results.append(found)
-        print(*row(found), sep="  ", flush=True)
-    headings = ["torch", "build", "pip install", "first remint doctor", "result"]
-    table = report.markdown(headings, [row(found) for found in results])
-    report.publish("Versions of torch", table)
-    (report.RESULTS / "torch_versions.json").write_text(json.dumps(results, indent=1) + "\n")
+        keep(found | {"tried": datetime.datetime.now(tz=datetime.UTC).date().isoformat()})
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def notebook(folder: Path, browser: chromium.Browser) -> None:
     path.write_text(page)
     browser.open(path)
     browser.wait_for("document.readyState === 'complete'")
-    browser.screenshot(IMAGES / "notebook.png", height=1060)
+    browser.screenshot(IMAGES / "notebook.png", height=1130)
 
 
 if __name__ == "__main__":

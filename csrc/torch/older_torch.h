@@ -2,10 +2,13 @@
 #pragma once
 
 #include <ATen/ThreadLocalPythonObjects.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <torch/version.h>
 
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #define REMINT_TORCH_SINCE(minor) \
   (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= (minor)))
@@ -19,6 +22,16 @@ inline void stop_handing_on(const std::string& name) {
   at::impl::ThreadLocalPythonObjects::erase(name);
 #else
   at::impl::ThreadLocalPythonObjects::set(name, nullptr);
+#endif
+}
+
+// The free bytes of a device, and all of them. Only soft walls use them, and these need torch 2.13.
+inline std::pair<std::size_t, std::size_t> memory_info(c10::DeviceAllocator& allocator,
+                                                       c10::DeviceIndex device) {
+#if REMINT_TORCH_SINCE(10)
+  return allocator.getMemoryInfo(device);
+#else
+  return {0, 0};
 #endif
 }
 

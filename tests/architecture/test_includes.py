@@ -35,6 +35,9 @@ TORCH_HEADERS = {
 # What only a backend may name: the CPU, and how its memory and its random numbers work.
 OF_A_BACKEND = re.compile(r"\b(?:memcpy|memmove|memset|mmap|munmap|madvise|CPUGeneratorImpl|DeviceType::CPU|kCPU)\b")
 
+# What torch has only since some version. One file has it for older ones, too.
+OF_NEWER_TORCH = re.compile(r"\b(?:clear_data_ptr_access_error_msg_|ThreadLocalPythonObjects::erase)\b")
+
 
 def test_every_folder_has_a_rule() -> None:
     assert {name.split("/")[0] for name in GRAPH} == set(REACHES)
@@ -66,6 +69,11 @@ def test_only_backends_know_the_cpu() -> None:
         if OF_A_BACKEND.search(without_comments((FOLDER / name).read_text()))
     }
     assert found == set()
+
+
+def test_one_file_knows_versions_of_torch() -> None:
+    found = {name for name in GRAPH if OF_NEWER_TORCH.search(without_comments((FOLDER / name).read_text()))}
+    assert found == {"torch/older_torch.h"}
 
 
 def without_comments(text: str) -> str:

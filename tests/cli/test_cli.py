@@ -31,6 +31,16 @@ def test_simulate_prints_a_table(step: str, capsys: pytest.CaptureFixture[str]) 
     assert "…" not in out
 
 
+def test_a_budget_without_a_unit_asks_back(step: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("simulate SCRIPT --budget 2", "sweep SCRIPT --budget 2", "advise --fits 2 SCRIPT"):
+        assert main([step if word == "SCRIPT" else word for word in command.split()]) == 2
+        assert "2 is 2 bytes: did you mean 2GiB?" in capsys.readouterr().err
+    # What has few bytes may have a budget of few.
+    small = tmp_path / "small.trace"
+    generators.unet(3, nbytes=8).save(small)
+    assert main(["simulate", str(small), "--budget", "20"]) == 0
+
+
 def test_simulate_writes_rows(step: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", step, "--policy", "lru,dtr", "--budget", "70%", "--json", "-"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -91,8 +91,9 @@ def test_what_cannot_be_known_is_an_error() -> None:
 
 
 def test_slow_steps_are_named_less_and_less_often(capsys: pytest.CaptureFixture[str]) -> None:
+    known = [None, 9 << 20, None, None]
     figures = SimpleNamespace(
-        computed_seconds=0.0, rematerialized_seconds=0.0, budget_bytes=5 << 20, min_budget_bytes=3 << 20
+        computed_seconds=0.0, rematerialized_seconds=0.0, budget_bytes=5 << 20, budget_for=lambda _: known.pop(0)
     )
     steps = _Steps(stop_after=9)
     steps.run = figures  # type: ignore[assignment]
@@ -104,5 +105,6 @@ def test_slow_steps_are_named_less_and_less_often(capsys: pytest.CaptureFixture[
         ended.append(steps.ended())
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[1] for line in lines] == [f" step {number}, 12x slower" for number in (1, 2, 4, 8)]
-    assert "5.0 MiB is small for it, and at least 3.0 MiB are needed" in lines[0]
+    assert "5.0 MiB is small for it. " in lines[0]
+    assert "5.0 MiB is small for it; about 9MiB would do. " in lines[1]
     assert ended == [False] * 8 + [True]

@@ -51,7 +51,7 @@ def test_fit_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_slow_steps_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     slow = (
-        "remint: step 3, 12x slower: the budget of 8.8 MiB is small for it, and at least 24.5 MiB are needed. "
+        "remint: step 3, 12x slower: the budget of 8.8 MiB is small for it; about 24.5MiB would do. "
         "`remint advise` finds a better one."
     )
     first = (
@@ -64,7 +64,7 @@ def test_slow_steps_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None
     assert ended == 3
     assert said.splitlines() == [slow, "other", first]
     assert capsys.readouterr().err.splitlines() == [
-        "batch 8: step 3, 12x slower: the budget of 8.8 MiB is small for it, and at least 24.5 MiB are needed.",
+        "batch 8: step 3, 12x slower: the budget of 8.8 MiB is small for it; about 24.5MiB would do.",
         "batch 8: this step is 34.1x slower so far, because 4.1 MiB are few.",
     ]
     assert _run([sys.executable, "-c", "print('only this')"], "batch 8", dict(os.environ)) == (0, "only this\n")

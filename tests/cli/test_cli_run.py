@@ -121,6 +121,7 @@ def test_a_run_that_is_stopped_prints_its_summary(script: Path, number: int, cod
         (["--budget", "2GiB", "--json", "no/such/run.json", "SCRIPT"], "there is no folder 'no/such'"),
         (["--budget", "2GiB", "--report", ".", "SCRIPT"], "it is a folder"),
         (["--budget", "2GiB", "none.py"], "there is no file 'none.py'"),
+        (["--budget", "2GiB,3", "SCRIPT"], "--budget 3 is 3 bytes: did you mean 3GiB?"),
         (["SCRIPT", "--budget", "2GiB"], "Options of remint come before the script"),
         (["--budget", "2GiB", "SCRIPT", "--report", "run.html"], "Hint: --report came after the script's name"),
     ],
@@ -159,3 +160,4 @@ def test_tables_fit_the_terminal(tmp_path: Path, columns: int) -> None:
     assert "slowdown" in out
     assert ("fragmentation" in out) == (columns == 200)
     assert ("A wider terminal also shows" in done.stderr) == (columns < 200)
+    assert all(len(line) <= columns for line in done.stderr.splitlines())

@@ -41,6 +41,19 @@ def test_example(name: str) -> None:
         assert "the same bits: True" in done.stdout
 
 
+@pytest.mark.slow
+def test_the_notebook() -> None:
+    pytest.importorskip("torch")
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
+    world: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), world)
+    # What these two show at the end of their cells.
+    assert "recommended" in world["advice"]._repr_html_()  # type: ignore[attr-defined]
+    assert "ran again" in world["run"]._repr_html_()  # type: ignore[attr-defined]
+
+
 def test_the_demo_measures() -> None:
     pytest.importorskip("torch")
     budget = 24 << 20

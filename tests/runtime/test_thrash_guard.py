@@ -105,6 +105,27 @@ def test_a_known_step_says_which_budget_would_do():
     assert train(found.group(1)).learning.num_departures > 0
 
 
+def test_a_budget_in_which_steps_would_be_quick_enough():
+    def train(budget):
+        model, x, optimizer = make()
+        with remint.budget(budget, policy="lru", costs=SLOW, max_slowdown=None, plan=False) as run:
+            before = run.budget_for(1.05)
+            for _ in range(6):
+                step(model, x, optimizer)
+            return run.slowdown, before, run.budget_for(1.05)
+
+    small = int(0.6 * peak())
+    slowdown, before, enough = train(small)
+    assert slowdown > 1.05
+    assert before is None, "no step was seen"
+    assert enough is not None
+    assert small < enough <= 1.25 * peak()
+    assert train(enough)[0] <= 1.05
+    with remint.budget(small, learn=False) as run:
+        step(*make())
+        assert run.budget_for(1.05) is None
+
+
 @pytest.mark.parametrize("wrong", [1, 0.5, -3, float("nan")])
 def test_wrong_limits(wrong):
     with pytest.raises(ValueError, match="max_slowdown is more than 1"):

@@ -16,6 +16,7 @@
 
 #include "torch/backends/device_memory.h"
 #include "torch/dispatch/threads.h"
+#include "torch/older_torch.h"
 
 namespace remint {
 namespace {
@@ -111,7 +112,7 @@ class AcceleratorBackend final : public Backend {
     return ordinary->getDeviceStats(device().index()).allocated_bytes[kAll].current;
   }
   Bytes shortage() const override {
-    const auto [free, total] = ordinary->getMemoryInfo(device().index());
+    const auto [free, total] = memory_info(*ordinary, device().index());
     return free < total / 16 ? static_cast<Bytes>(total / 16) : 0;
   }
   void empty_cache() const override { ordinary->emptyCache({0, 0}); }

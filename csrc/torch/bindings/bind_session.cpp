@@ -87,6 +87,10 @@ class PySession {
     session_->step();
   }
 
+  Bytes budget_for(double max_slowdown) {
+    return without_gil([&] { return session_->budget_for(max_slowdown); });
+  }
+
   py::dict figures() {
     const Figures f = without_gil([&] { return session_->figures(); });
     const Statistics& s = f.statistics;
@@ -256,6 +260,7 @@ void bind_session(py::module_& module) {
       .def_property_readonly("device", &PySession::device)
       .def("step", &PySession::step)
       .def("figures", &PySession::figures)
+      .def("budget_for", &PySession::budget_for, py::arg("max_slowdown"))
       .def("learning", &PySession::learning)
       .def("by_operator", &PySession::by_operator)
       .def("timeline", &PySession::timeline)

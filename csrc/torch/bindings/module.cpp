@@ -1,7 +1,7 @@
 // The Python module `remint._torch`: one bind_* function per part.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/headeronly/version.h>
+#include <torch/version.h>
 
 #include "torch/bindings/bindings.h"
 #include "torch/dispatch/threads.h"

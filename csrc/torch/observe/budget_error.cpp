@@ -63,7 +63,9 @@ Shortage shortage_of(const SessionState& state) {
 }
 
 std::string what_holds_the_memory(const Shortage& s) {
-  std::string text = "In the way: " + format_bytes(s.pinned_bytes) + " that cannot be evicted";
+  std::string text = "In the way: ";
+  text += s.pinned_bytes == 0 ? "nothing that cannot be evicted"
+                              : format_bytes(s.pinned_bytes) + " that cannot be evicted";
   for (std::size_t i = 0; i < s.pinned.size() && i < 4; ++i) {
     text += (i == 0 ? " (" : "; ") + format_bytes(s.pinned[i].second) + " " + s.pinned[i].first;
   }
@@ -100,6 +102,11 @@ void raise_budget_error(const std::string& message, Bytes min_budget, Bytes know
     error.persist();
   }
   throw std::move(error);
+}
+
+void warn_user(const std::string& message) {
+  // Verbatim: PyTorch would add "Triggered internally at" and our file otherwise.
+  c10::warn(c10::Warning(c10::UserWarning(), {"", "remint", 0}, "remint: " + message, /*verbatim=*/true));
 }
 
 void raise_shortage(SessionState& state, const OutOfMemory& error) {

@@ -1,4 +1,4 @@
-// What a user is told when something does not fit.
+// What a user is told when something does not fit, or hardly does.
 #pragma once
 
 #include <string>
@@ -22,5 +22,8 @@ std::string format_bytes(Bytes nbytes, Rounding rounding = Rounding::kNearest);
 // does. 0 if that is not known. `op`: what ran when something did not fit; empty if that is not known.
 [[noreturn]] void raise_budget_error(const std::string& message, Bytes min_budget, Bytes known_budget = 0,
                                      const std::string& op = "");
+
+// A Python warning without the line of C++ that it came from, which says nothing to a user.
+void warn_user(const std::string& message);
 
 }  // namespace remint

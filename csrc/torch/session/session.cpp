@@ -437,6 +437,11 @@ Figures Session::figures() {
   return figures;
 }
 
+Bytes Session::budget_for(double max_slowdown) {
+  const Lock lock(*mutex_);
+  return closed_ || learner_ == nullptr ? 0 : learner_->budget_for(max_slowdown);
+}
+
 std::vector<std::pair<std::string, Bytes>> Session::pinned_by() {
   const Lock lock(*mutex_);
   return closed_ ? std::vector<std::pair<std::string, Bytes>>() : remint::pinned_by(state_);

@@ -97,6 +97,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   void unlock_for_read(ValueId value);
 
   Figures figures();
+  // The smallest budget in which the last step would not become slower than that; 0 if it is not known.
+  Bytes budget_for(double max_slowdown);
   LearningFigures learning() {
     const Lock lock(*mutex_);
     return learner_ == nullptr ? LearningFigures() : learner_->figures();

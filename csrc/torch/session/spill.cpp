@@ -1,8 +1,11 @@
 #include "torch/session/spill.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "torch/observe/budget_error.h"
+#include "torch/older_torch.h"
 #include "torch/session/outside_constants.h"
 #include "torch/session/owned_storages.h"
 
@@ -12,10 +15,10 @@ namespace {
 void warn(SessionState& state) {
   if (state.warned_of_spilling) return;
   state.warned_of_spilling = true;
-  TORCH_WARN("remint: the budget cannot hold what ",
-             state.current != nullptr ? state.current->name : "the program",
-             " asks for; what does not fit is taken from ordinary memory from here on (overflow=\"spill\"). "
-             "run.spilled_bytes says how much.");
+  const std::string who = state.current != nullptr ? state.current->name : "the program";
+  warn_user("the budget cannot hold what " + who +
+            " asks for; what does not fit is taken from ordinary memory from here on (overflow=\"spill\"). "
+            "run.spilled_bytes says how much.");
 }
 
 }  // namespace
@@ -35,7 +38,7 @@ bool move_out(SessionState& state, OwnedStorage* owned) {
   c10::DataPtr copy = state.backend.ordinary_allocator()->allocate(nbytes);
   if (offloaded) {
     state.store->read(id, copy.get(), nbytes);
-    storage->clear_data_ptr_access_error_msg_();
+    allow_access(*storage);
     state.owned->disown(owned, *storage, std::move(copy));
     state.engine->move_out(owned->value);
   } else {

@@ -60,10 +60,10 @@ void ThrashGuard::set_limit() {
   if (warned_ || rematerialized() < kPatience || rematerialized() < most / 3) return;
   warned_ = true;
   const double slowdown = 1.0 + static_cast<double>(rematerialized()) / static_cast<double>(computed());
-  TORCH_WARN("remint: this step is ", times(slowdown), " slower so far, because the budget of ",
-             format_bytes(state_.options.budget), " is small for it. At ", times(max_slowdown_),
-             " it ends in a BudgetError (max_slowdown",
-             num_steps_ < kStepsUntilLearned ? "; the first steps may take longer" : "", ").");
+  warn_user("this step is " + times(slowdown) + " slower so far, because the budget of " +
+            format_bytes(state_.options.budget) + " is small for it. At " + times(max_slowdown_) +
+            " it ends in a BudgetError (max_slowdown" +
+            (num_steps_ < kStepsUntilLearned ? "; the first steps may take longer" : "") + ").");
 }
 
 void ThrashGuard::end() {
@@ -76,8 +76,8 @@ void ThrashGuard::raise() {
   begin_step();
   std::string message = "a step became " + times(slowdown) +
                         " slower, more than max_slowdown=" + times(max_slowdown_) + " allows.\n" +
-                        "It works on more than " + format_bytes(state_.options.budget) +
-                        ", so tensors are recomputed again and again.\n";
+                        "Its tensors do not fit into " + format_bytes(state_.options.budget) +
+                        " together, so they are recomputed again and again.\n";
   const Bytes enough = state_.learner == nullptr ? 0 : state_.learner->budget_for(max_slowdown_);
   if (enough > 0) {
     message += "Use a budget of about " + format_bytes(enough, Rounding::kUp) +

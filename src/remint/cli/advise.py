@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from remint.cli.output import EXAMPLES, add_json, check_outputs, reserve_stdout, write_json
+from remint.cli.output import EXAMPLES, add_json, check_budgets, check_outputs, reserve_stdout, write_json
 from remint.cli.script import add_script, check_script, misplaced_options, run_script
 from remint.results.advice import Advice
 
@@ -84,6 +84,7 @@ def advise_command(options: argparse.Namespace) -> int:
     """Answer; return 0, or 1 if it does not fit in what was asked for, or the script failed before it was seen."""
     if options.fake:
         return _advise_fake(options)
+    _check_fits(options)
     check_outputs(options.json, options.report)
     check_script(options)
     if options.steps < 1:
@@ -117,7 +118,7 @@ def advise_command(options: argparse.Namespace) -> int:
     if not watch.recorded:
         hint = misplaced_options(options)
         reason = str(ended) or (
-            f"It made {watch.seen_steps} steps of its optimizer, and {2 * options.steps + 3} are needed. Let it run "
+            f"Its optimizer stepped {watch.seen_steps} times, and {2 * options.steps + 3} are needed. Let it run "
             "longer, ask for fewer with --steps, or use remint.advise(step) in Python."
         )
         for line in ("No answer: too little was seen of the script.", reason, hint):
@@ -140,6 +141,7 @@ def _advise_fake(options: argparse.Namespace) -> int:
     for action in rest._actions:
         action.default = argparse.SUPPRESS
     options = rest.parse_args(options.args, namespace=options)
+    _check_fits(options)
     check_outputs(options.json, options.report)
     if options.offload is not None:
         raise ValueError("--offload needs a run, which measures the tier: leave --fake or --offload out")
@@ -154,6 +156,11 @@ def _advise_fake(options: argparse.Namespace) -> int:
     )
     _show(advice, options, None)
     return 1 if advice.fits is False else 0
+
+
+def _check_fits(options: argparse.Namespace) -> None:
+    if options.fits is not None:
+        check_budgets(options.fits, "--fits")
 
 
 def _show(advice: Advice, options: argparse.Namespace, stdout: object) -> None:

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remint.cli.fit_attempts import AttemptsHere, AttemptsOfRanks
-from remint.cli.output import EXAMPLES, add_json, add_max_slowdown, add_policy, check_outputs, write_json
-from remint.cli.run import check_budget
+from remint.cli.output import (
+    EXAMPLES,
+    add_json,
+    add_max_slowdown,
+    add_policy,
+    check_budgets,
+    check_outputs,
+    write_json,
+)
 from remint.cli.termination import Terminated, raises_on_sigterm
 from remint.results.largest_fit import Attempt, Fit, find_largest
 from remint.units import parse_budget
@@ -63,7 +70,7 @@ def fit_command(options: argparse.Namespace) -> int:
     """Search for the largest size; return 0 if there is one, else 1."""
     if not Path(options.script).exists():
         raise ValueError(f"there is no file {options.script!r}: give the script to run")
-    check_budget(options.budget)
+    check_budgets(options.budget)
     check_outputs(options.json, options.plot)
     if not options.max_slowdown > 1:
         raise ValueError(f"--max-slowdown is more than 1, or inf for no limit, not {options.max_slowdown}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, TextIO, TypedDict
 
 from remint.defaults import MAX_SLOWDOWN, POLICY
 from remint.offload import Offload
+from remint.units import parse_budget
 
 
 class _ExamplesAsTheyAre(argparse.HelpFormatter):
@@ -75,6 +77,13 @@ def write_json(path: str, data: Any, *, stdout: TextIO | None = None) -> None:
         (stdout or sys.stdout).flush()
     else:
         Path(path).write_text(text)
+
+
+def check_budgets(budgets: str, option: str = "--budget", *, peak_bytes: int = 1 << 30) -> None:
+    """Raise if one of the budgets was meant to have a unit: nothing runs in a thousandth of its peak."""
+    for budget in budgets.split(","):
+        if re.fullmatch(r"[\d.]+", budget) and parse_budget(budget) < peak_bytes // 1024:
+            raise ValueError(f"{option} {budget} is {budget} bytes: did you mean {budget}GiB?")
 
 
 def check_outputs(*paths: str | os.PathLike[str] | None) -> None:

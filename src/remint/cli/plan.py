@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remint.cli.output import EXAMPLES, add_json, check_outputs, write_json
+from remint.cli.output import EXAMPLES, add_json, check_budgets, check_outputs, write_json
 from remint.cli.step_function import load_step
 from remint.errors import BudgetError
 from remint.file_format import kind_of
@@ -93,6 +93,7 @@ def run_plan(options: argparse.Namespace) -> int:
     check_outputs(options.output, options.json)
     graph = _load(options.graph)
     tier = _tier(options)
+    check_budgets(options.budget, peak_bytes=graph.peak_bytes)
     budgets = [parse_budget(b, peak_bytes=graph.peak_bytes) for b in options.budget.split(",")]
     say = print if options.json != "-" else _nothing
     say(

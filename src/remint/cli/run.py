@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from remint.cli.output import (
     add_json,
     add_max_slowdown,
     add_policy,
+    check_budgets,
     check_outputs,
     reserve_stdout,
     write_json,
@@ -21,7 +21,7 @@ from remint.cli.output import (
 from remint.cli.run_results import RunResult, show, write, write_of_ranks
 from remint.cli.script import add_script, check_script, run_script
 from remint.cli.termination import outlives_sigterm
-from remint.units import format_bytes, format_seconds, parse_budget
+from remint.units import budget_text, format_bytes, format_seconds, parse_budget
 
 if TYPE_CHECKING:
     from remint.runtime import LiveRun
@@ -112,8 +112,7 @@ def run_command(options: argparse.Namespace) -> int:
     launched = launches_ranks(options)
     if not launched or options.nproc is not None:
         check_script(options)
-    for part in options.budget.split(","):
-        check_budget(part)
+    check_budgets(options.budget)
     check_outputs(options.json, options.report)
     if options.stop_after is not None and options.stop_after < 1:
         raise ValueError(f"--stop-after is 1 step or more, not {options.stop_after}")
@@ -206,10 +205,12 @@ class _Steps:
             # Seldom, and less so the longer it lasts.
             if computed and 1 + again / computed > self.SLOW and self._number >= self._next_line:
                 self._next_line = 2 * self._number
+                enough = self.run.budget_for(self.SLOW)
+                would_do = "" if enough is None else f"; about {budget_text(enough)} would do"
                 print(
                     f"remint: {self._who}step {self._number}, {1 + again / computed:.0f}x slower: the budget of "
-                    f"{format_bytes(self.run.budget_bytes)} is small for it, and at least "
-                    f"{format_bytes(self.run.min_budget_bytes)} are needed. `remint advise` finds a better one.",
+                    f"{format_bytes(self.run.budget_bytes)} is small for it{would_do}. `remint advise` finds a "
+                    "better one.",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -239,9 +240,3 @@ def record_command(options: argparse.Namespace) -> int:
         figures = summary | {"seconds": trace.seconds, "peak_bytes": recording.peak_bytes}
         write_json(options.json, figures, stdout=stdout)
     return ended.code
-
-
-def check_budget(budget: str) -> None:
-    """Raise if a budget was meant to have a unit: no program runs in some thousand bytes."""
-    if re.fullmatch(r"[\d.]+", budget) and parse_budget(budget) < 1 << 20:
-        raise ValueError(f"--budget {budget} is {budget} bytes: did you mean {budget}GiB?")

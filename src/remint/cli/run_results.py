@@ -39,6 +39,8 @@ def show(result: RunResult, options: argparse.Namespace, *, name: str = "") -> N
     fitted = verdict(result.summary, wanted_bytes=result.run.wanted_bytes)
     if result.ended.code:
         fitted = fitted.replace("Fitted", "Until then it fitted", 1)
+        if not result.summary["peak_bytes"]:
+            fitted = ""  # it ended before its first tensor
     for line in (str(result.ended), fitted, misplaced_options(options) if result.ended.code == 2 else ""):
         if line:
             print(f"{label}{line}", file=sys.stderr)

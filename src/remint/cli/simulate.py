@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from remint.cli.output import EXAMPLES, add_json, add_max_slowdown, add_tier, check_outputs, tier_of, write_json
+from remint.cli.output import (
+    EXAMPLES,
+    add_json,
+    add_max_slowdown,
+    add_tier,
+    check_budgets,
+    check_outputs,
+    tier_of,
+    write_json,
+)
 from remint.defaults import MEMORY, POLICY
 from remint.file_format import kind_of
 from remint.results import Sweep
@@ -135,6 +145,7 @@ def _simulate(args: argparse.Namespace) -> int:
     traces = {trace_name(path): load_trace(path) for path in args.files}
     if len(traces) < len(args.files):
         raise ValueError("two files have the same name: rename one, so that their rows can be told apart")
+    check_budgets(args.budget, peak_bytes=min((trace.peak_bytes for trace in traces.values()), default=0))
     budgets = args.budget.split(",")
     rows = sweep(
         traces,
@@ -207,7 +218,8 @@ def print_simulations(rows: Sweep) -> None:
     (console if console.is_terminal else Console(width=needed(shown))).print(_table(rows, shown))
     if shown != columns:
         hidden = ", ".join(columns[len(shown) :])
-        print(f"A wider terminal also shows: {hidden}. --csv and --json have everything.", file=sys.stderr)
+        more = f"A wider terminal also shows: {hidden}. --csv and --json have everything."
+        print(textwrap.fill(more, console.width), file=sys.stderr)
 
 
 def _table(rows: Sweep, columns: Sequence[str]) -> Table:

@@ -51,6 +51,10 @@ class DevicesRun(LiveRun):
         """That of the device whose ops took longest. Each device learns its own part of a step."""
         return max(self.devices.values(), key=lambda run: run.computed_seconds).learning
 
+    def budget_for(self, max_slowdown: float) -> int | None:
+        """None: each device has its own, `run.devices[name].budget_for(…)`."""
+        return None
+
     def step(self) -> None:
         """Say that a step of the program ends here, on all devices."""
         for run in self.devices.values():

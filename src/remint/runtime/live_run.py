@@ -59,6 +59,13 @@ class LiveRun:
         """
         return int(self._figure("min_budget_bytes"))
 
+    def budget_for(self, max_slowdown: float) -> int | None:
+        """Return the smallest budget in which a step would become at most so many times slower.
+
+        An estimate, from a simulation of the step that was seen last. None if no step was seen while memory was short.
+        """
+        return self._session.budget_for(max_slowdown) or None
+
     @property
     def used_bytes(self) -> int:
         """The bytes of the arena that are in use now."""

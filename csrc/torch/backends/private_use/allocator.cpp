@@ -5,6 +5,7 @@
 
 #include "torch/backends/budget_allocator.h"
 #include "torch/backends/device_memory.h"
+#include "torch/older_torch.h"
 
 namespace remint {
 namespace {
@@ -28,8 +29,9 @@ class PrivateUseAllocator final : public BudgetAllocator<c10::DeviceAllocator, &
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override { ordinary->resetAccumulatedStats(device); }
   void resetPeakStats(c10::DeviceIndex device) override { ordinary->resetPeakStats(device); }
-  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    return ordinary->getMemoryInfo(device);
+  // Without `override`: before torch 2.10 there is nothing to override.
+  virtual std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) {
+    return memory_info(*ordinary, device);
   }
 };
 
