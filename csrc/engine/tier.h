@@ -20,7 +20,7 @@ namespace remint {
 class Tier {
  public:
   Tier(const TierOptions& options, const Records& records)
-      : options_(options), records_(records), capacity_(options.bytes) {}
+      : options_(options), records_(records), capacity_(options.bytes), use_(options.use) {}
 
   // What `nbytes` take there.
   Bytes footprint(Bytes nbytes) const {
@@ -66,6 +66,9 @@ class Tier {
   // What transfers were found to take.
   void set_bandwidth(double bytes_per_second) { bandwidth_ = bytes_per_second; }
 
+  void set_use(TierUse use) { use_ = use; }
+  TierUse use() const { return use_; }
+
   // Whether it is counted as a resident storage with a copy.
   bool is_clean(StorageId id) const { return id < places_.size() && places_[id] != kNone; }
   // A resident storage with a copy; kNone: there is none.
@@ -98,6 +101,7 @@ class Tier {
   const Records& records_;
   double bandwidth_ = 0.0;  // measured; 0: as given
   Bytes capacity_;
+  TierUse use_;
   Bytes used_ = 0;  // by copies
   Bytes peak_ = 0;
   Bytes clean_bytes_ = 0;         // of them, by copies of resident bytes
