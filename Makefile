@@ -84,6 +84,7 @@ bench: setup
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/tiers.py
+	$(BIN)/python benchmarks/planned_tiers.py
 	$(BIN)/python benchmarks/distributed.py $(if $(FULL),75 60 45)
 	$(BIN)/python benchmarks/gloo_scratch.py
 	-$(BIN)/python benchmarks/advice.py

@@ -30,6 +30,13 @@ inline WindowLooks windows_named(const std::string& name) {
   throw std::invalid_argument("windows is one of 'few', 'all', 'compared', not '" + name + "'");
 }
 
+inline TierUse tier_use_named(const std::string& name) {
+  if (name == "either") return TierUse::kEither;
+  if (name == "recompute") return TierUse::kRecompute;
+  if (name == "offload") return TierUse::kOffload;
+  throw std::invalid_argument("tier_use is one of 'either', 'recompute', 'offload', not '" + name + "'");
+}
+
 // What is not given has its default. A name that is none of the options' is a TypeError.
 inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
   EngineOptions options;
@@ -65,6 +72,8 @@ inline EngineOptions engine_options(const pybind11::kwargs& keywords) {
       options.tier.latency = value.cast<Nanoseconds>();
     } else if (name == "tier_alignment") {
       options.tier.alignment = value.cast<Bytes>();
+    } else if (name == "tier_use") {
+      options.tier.use = tier_use_named(value.cast<std::string>());
     } else if (name == "check") {
       options.check = value.cast<bool>();
     } else {

@@ -136,6 +136,7 @@ void Allocation::evict_for(Bytes nbytes) {
   state_.policy->choose(nbytes, state_.clock, choice_);
   if (!choice_.found) {
     if (lifetimes_.drop_due_back(DueBack::kPerhaps)) return;
+    if (state_.tier != nullptr && state_.tier->let_pinned_leave()) return;
     refuse(nbytes);
   }
   for (std::size_t i = 0; i < choice_.victims.size(); ++i) {
@@ -233,7 +234,10 @@ bool Allocation::evict_until_free(Bytes nbytes) {
   while (state_.memory->budget() - state_.memory->used() < nbytes) {
     choice_.clear();
     state_.policy->choose_anywhere(state_.clock, choice_);
-    if (!choice_.found) break;
+    if (!choice_.found) {
+      if (state_.tier == nullptr || !state_.tier->let_pinned_leave()) break;
+      continue;
+    }
     lifetimes_.evict(choice_.victims[0]);
     changed = true;
   }

@@ -17,12 +17,20 @@ enum class WindowLooks : std::uint8_t {
   kCompared,  // `coop`: a few stretches; then all blocks, to see what that would have found. For benchmarks
 };
 
+// Which way bytes leave that a recipe can make. What none can make goes to the tier in any case.
+enum class TierUse : std::uint8_t {
+  kEither,     // value by value, the way on which they are back sooner
+  kRecompute,  // they are recomputed
+  kOffload,    // they go to the tier, if the program has them
+};
+
 // Memory below the budget's own: tier.h.
 struct TierOptions {
   Bytes bytes = 0;          // 0: there is none
   double bandwidth = 1e9;   // bytes per second, either way
   Nanoseconds latency = 0;  // of each transfer
   Bytes alignment = 4096;   // copies take multiples of it
+  TierUse use = TierUse::kEither;
 };
 
 // Which evicted ancestors of a value cost nothing in the scores of `clairvoyant`: those that are made again

@@ -24,6 +24,8 @@ struct Statistics {
   Nanoseconds rematerialized = 0;
   Nanoseconds searching = 0;  // real time
   Bytes moved_bytes = 0;
+  // Bytes that left to free up space, or because somebody asked for it, whatever way.
+  std::uint64_t num_evicted() const { return num_evictions + num_offloads + num_clean_offloads; }
   // What a run without a budget would not have spent.
   Nanoseconds bringing_back() const { return rematerialized + transferring; }
   double unusable_bytes = 0;  // free bytes that could not serve the request, summed over searches

@@ -10,6 +10,7 @@
 
 #include <cassert>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "engine/options.h"
@@ -20,7 +21,9 @@ namespace remint {
 class Tier {
  public:
   Tier(const TierOptions& options, const Records& records)
-      : options_(options), records_(records), capacity_(options.bytes) {}
+      : options_(options), records_(records), capacity_(options.bytes) {
+    set_use(options.use);
+  }
 
   // What `nbytes` take there.
   Bytes footprint(Bytes nbytes) const {
@@ -66,6 +69,17 @@ class Tier {
   // What transfers were found to take.
   void set_bandwidth(double bytes_per_second) { bandwidth_ = bytes_per_second; }
 
+  void set_use(TierUse use) {
+    use_ = use;
+    pinned_leave_ = use != TierUse::kRecompute;
+  }
+  // Whether pinned bytes leave to make room. Where the rest is recomputed they do only when nothing else is
+  // left, so that until then all is as without a tier.
+  bool pinned_leave() const { return pinned_leave_; }
+  // Nothing else is left. False: that changes nothing.
+  bool let_pinned_leave() { return !std::exchange(pinned_leave_, true); }
+  TierUse use() const { return use_; }
+
   // Whether it is counted as a resident storage with a copy.
   bool is_clean(StorageId id) const { return id < places_.size() && places_[id] != kNone; }
   // A resident storage with a copy; kNone: there is none.
@@ -98,6 +112,8 @@ class Tier {
   const Records& records_;
   double bandwidth_ = 0.0;  // measured; 0: as given
   Bytes capacity_;
+  TierUse use_ = TierUse::kEither;
+  bool pinned_leave_ = true;
   Bytes used_ = 0;  // by copies
   Bytes peak_ = 0;
   Bytes clean_bytes_ = 0;         // of them, by copies of resident bytes

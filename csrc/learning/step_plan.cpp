@@ -333,8 +333,8 @@ std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::
   return simulate_once(step, sizes, held, limits, {}, &plan);
 }
 
-bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::vector<Bytes>& sizes,
-               const StepLimits& limits) {
+std::optional<Nanoseconds> loss_with(const EngineOptions& engine, const StepTrace& step,
+                                     const std::vector<Bytes>& sizes, const StepLimits& limits) {
   std::vector<std::int64_t> nbytes = step.columns.nbytes;
   std::copy(sizes.begin(), sizes.end(), nbytes.begin());
   TraceColumns trace = step.view();
@@ -347,17 +347,26 @@ bool runs_with(const EngineOptions& engine, const StepTrace& step, const std::ve
   options.alignment = limits.alignment;
   options.ghosts = true;
   options.engine = engine;
-  options.engine.max_rematerialized =
-      static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(computed));
+  const auto most =
+      std::min(limits.most_rematerialized,
+               static_cast<Nanoseconds>((limits.max_slowdown - 1.0) * static_cast<double>(computed)));
   Simulation simulation(options);
+  Nanoseconds before = 0;
   try {
-    for (std::size_t event = 0; event < trace.num_events; ++event) simulation.step(trace, event);
+    for (std::size_t event = 0; event < trace.num_events; ++event) {
+      if (event == step.num_constants()) {
+        // What the program had before does not all fit: with a tier, some of it was offloaded until now.
+        before = simulation.engine().statistics().bringing_back();
+        simulation.engine().limit_rematerialization(before + most);
+      }
+      simulation.step(trace, event);
+    }
   } catch (const OutOfMemory&) {
-    return false;
+    return std::nullopt;
   } catch (const Thrash&) {
-    return false;
+    return std::nullopt;
   }
-  return true;
+  return simulation.engine().statistics().bringing_back() - before;
 }
 
 namespace {

@@ -52,7 +52,7 @@ class Clairvoyant final : public Policy {
     update(now);
     while (!entries_.empty()) {
       const StorageId id = entries_.begin()->id;
-      if (!can_leave(id)) {
+      if (!may_choose(id)) {
         // The tier has no room for it now; it is looked at again the next time.
         erase(id);
         changes_.add(id);
@@ -81,7 +81,7 @@ class Clairvoyant final : public Policy {
   StorageId lowest_of_all(Nanoseconds now) {
     Entry lowest{0.0, 0, kNone};
     for (StorageId id : candidates_.ids()) {
-      if (!can_leave(id)) continue;
+      if (!may_choose(id)) continue;
       const Entry entry{score(id, now), records_.storage(id).order, id};
       if (lowest.id == kNone || entry < lowest) lowest = entry;
     }

@@ -85,7 +85,7 @@ class Coop final : public Policy {
     StorageId best = kNone;
     double lowest = std::numeric_limits<double>::infinity();
     for (StorageId id : candidates_.ids()) {
-      if (!can_leave(id)) continue;
+      if (!may_choose(id)) continue;
       const double per_byte =
           cost(id, now) / static_cast<double>(std::max<Bytes>(records_.storage(id).nbytes, 1));
       if (best != kNone && per_byte >= lowest) continue;
@@ -244,7 +244,7 @@ class Coop final : public Policy {
     cell.nbytes = block.nbytes;
     cell.free = block.free();
     if (cell.free) return cell;
-    cell.evictable = block.has_record() && candidates_.contains(block.owner) && can_leave(block.owner);
+    cell.evictable = block.has_record() && candidates_.contains(block.owner) && may_choose(block.owner);
     if (cell.evictable) cell.cost = cost(block.owner, now);
     if (!moving_ || !block.has_record()) return cell;
     const Storage& s = records_.storage(block.owner);

@@ -9,7 +9,8 @@ bool Policy::offloads(StorageId id) {
   const Storage& s = records_.storage(id);
   if (tier_ == nullptr || !tier_->takes(s)) return false;
   if (s.pinned) return true;
-  if (s.references == 0 || s.nbytes == 0) return false;
+  if (s.references == 0 || s.nbytes == 0 || tier_->use() == TierUse::kRecompute) return false;
+  if (tier_->use() == TierUse::kOffload) return true;
   return tier_->cost(s) < s.cost + (neighbourhood_->cost(id) - s.cost) / 2;
 }
 

@@ -97,6 +97,10 @@ class Policy {
     const Storage& s = records_.storage(id);
     return !s.pinned || tier_->takes(s);
   }
+  // Whether a policy may choose a candidate to make room.
+  bool may_choose(StorageId id) const {
+    return can_leave(id) && (tier_ == nullptr || tier_->pinned_leave() || !records_.storage(id).pinned);
+  }
   // Whether the bytes of a candidate that leaves are back sooner from the tier than from its recipe.
   bool offloads(StorageId id);
 

@@ -101,7 +101,7 @@ class Scan final : public ScorePolicy {
     std::uint64_t first_zero = std::numeric_limits<std::uint64_t>::max();
     for (StorageId id : ids) {
       const Storage& s = records_.storage(id);
-      if (static_cast<double>(s.nbytes) < smallest || s.order > latest || !can_leave(id)) continue;
+      if (static_cast<double>(s.nbytes) < smallest || s.order > latest || !may_choose(id)) continue;
       const Fraction fraction = score(id, now);
       if (fraction.zero()) first_zero = std::min(first_zero, s.order);
       // Only what may be the lowest is rounded exactly.
@@ -152,7 +152,7 @@ class Index final : public ScorePolicy {
     const double smallest = smallest_considered();
     StorageId lowest = kNone;
     for (const auto& [key, id] : entries_) {
-      if (!can_leave(id)) continue;
+      if (!may_choose(id)) continue;
       if (lowest == kNone) lowest = id;
       if (static_cast<double>(records_.storage(id).nbytes) < smallest) continue;
       choice.take(id);
@@ -196,7 +196,7 @@ class Random final : public Policy {
     const std::size_t drawn = random_() % ids.size();
     for (std::size_t i = 0; i < ids.size() && !choice.found; ++i) {
       const StorageId id = ids[(drawn + i) % ids.size()];
-      if (can_leave(id)) choice.take(id);
+      if (may_choose(id)) choice.take(id);
     }
   }
 

@@ -53,6 +53,7 @@ class LearningFigures(TypedDict):
     last_departure: str
     num_known_steps: int
     known_bytes: int
+    tier_use: str
     num_asleep_steps: int
     num_wakes: int
     last_wake: str

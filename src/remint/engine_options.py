@@ -42,6 +42,8 @@ class EngineOptions:
     """What each transfer takes besides."""
     tier_alignment: int = 4096
     """Copies in the tier take multiples of it."""
+    tier_use: str = "either"
+    """What leaves for the tier: see `remint.Offload`."""
     check: bool = False
     """Check the engine's books after every op. Slow; for tests."""
 

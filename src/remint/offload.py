@@ -7,9 +7,11 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from remint.units import parse_budget
+
+TierUse = Literal["either", "recompute", "offload"]
 
 _ASSUMED_BANDWIDTH = 1e9
 
@@ -33,6 +35,11 @@ class Offload:
     """
     latency: float = 2e-5
     """Seconds that each transfer takes besides."""
+    use: TierUse = "either"
+    """What happens to tensors that can be recomputed: whatever is quicker, always recomputed, or always offloaded.
+
+    With `"either"`, a program whose steps are learned goes on with the one of the three that loses least on its steps.
+    """
 
     def __post_init__(self) -> None:
         if self.bytes is not None:
@@ -47,6 +54,8 @@ class Offload:
             object.__setattr__(self, "bandwidth", bandwidth)
         if not 0 <= self.latency < 1e3:
             raise ValueError(f"latency is in seconds, 0 or more, not {self.latency!r}")
+        if self.use not in get_args(TierUse):
+            raise ValueError(f"use is one of {', '.join(map(repr, get_args(TierUse)))}, not {self.use!r}")
 
     def folder(self) -> Path:
         """Return the folder that the file is in. Raises a `ValueError` if there is none."""
@@ -66,6 +75,7 @@ class Offload:
             "tier_bytes": self.bytes,
             "tier_bandwidth": float(self.bandwidth or _ASSUMED_BANDWIDTH),
             "tier_latency_ns": round(self.latency * 1e9),
+            "tier_use": self.use,
         }
 
 

@@ -377,7 +377,8 @@ def test_an_input_is_not_called_by_the_name_of_another_node():
     training = SimpleNamespace(
         joint=SimpleNamespace(module=SimpleNamespace(graph=joint)), storages=SimpleNamespace(made={})
     )
-    writer = _Writer(training, set(), lambda key: pytest.fail(f"{key} is there"))
+    planned = SimpleNamespace(ops=())
+    writer = _Writer(training, planned, set(), None, set(), lambda key: pytest.fail(f"{key} is there"))
     start = writer.graph.placeholder("tangents")
     writer.graph.create_node("call_function", torch.neg, (start,), name="a")
     with writer.graph.inserting_before(start):

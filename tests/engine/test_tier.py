@@ -445,3 +445,36 @@ def test_requests_at_random(seed):
         simulation.unlock_for_read(locks.pop())
     simulation.check()
     assert simulation.statistics()["num_fetches"] > 0
+
+
+# The policy `random` draws from more candidates.
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "random"])
+def test_where_recomputing_is_enough_that_use_is_as_without_a_tier(policy):
+    """Decision for decision: what no recipe makes leaves only when nothing else is left."""
+    for trace in (generators.unet(3), generators.residual(8)):
+        options = {"budget": "60%", "memory": "arena", "policy": policy, "events": True, "max_slowdown": 1000}
+        without = remint.simulate(trace, **options)
+        tier = Offload(bytes=PLENTY, bandwidth=1e30, latency=0, use="recompute")
+        below = remint.simulate(trace, offload=tier, check=True, **options)
+        assert without.status == "ok"
+        assert below.events == without.events
+        assert below.num_offloads == 0
+
+
+@examples(30, suppress_health_check=ANY_HEALTH)
+@given(program=programs, policy=st.sampled_from(POLICIES), use=st.sampled_from(["recompute", "offload"]))
+def test_random_programs_with_one_use_of_the_tier(program, policy, use):
+    budget = max(1, program.peak_bytes * 7 // 10)
+    run = remint.simulate(
+        program,
+        budget=budget,
+        memory="arena",
+        policy=policy,
+        inplace="ghost",
+        offload=Offload(bytes=PLENTY, bandwidth=1e9, latency=0, use=use),
+        events=True,
+        check=True,
+        max_slowdown=1000,
+    )
+    EventChecker(program, ghosts=True).replay(run.events)
+    assert run.peak_bytes <= run.budget_bytes

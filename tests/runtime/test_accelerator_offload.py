@@ -8,7 +8,7 @@ import torch
 import remint
 from remint import Offload
 from remint.testing import accelerator
-from tests.support.all_inside import assert_same_numbers, train_inside
+from tests.support.all_inside import assert_same_numbers, state_away_between_steps, train_inside
 from tests.support.training import COSTS
 from tests.support.two_streams import BASE, KIB, assert_right, late, numbers, streams, warm_up
 
@@ -36,12 +36,12 @@ def peak(name: str) -> int:
 
 
 # Where recomputation alone can be enough.
-RECOMPUTED = [("resnet", 40), ("transformer", 40), ("gpt2_sdpa", 40)]
+RECOMPUTED = [("resnet", 40), ("transformer", 40), ("gpt2_sdpa", 40), ("lora_llama", 40)]
 
 
 @pytest.mark.parametrize("delay_us", [0, 200])
 @pytest.mark.parametrize("percent", [40, 25])
-@pytest.mark.parametrize("name", ["wide", "resnet", "transformer", "gpt2_sdpa"])
+@pytest.mark.parametrize("name", ["wide", "resnet", "transformer", "gpt2_sdpa", "lora_llama"])
 def test_bits_where_recomputation_cannot_reach(name, percent, delay_us):
     budget = peak(name) * percent // 100
     device = load(delay_us, seed=percent)
@@ -50,6 +50,15 @@ def test_bits_where_recomputation_cannot_reach(name, percent, delay_us):
     assert_same_numbers(plain(name), found)
     assert run.peak_bytes <= budget
     assert run.num_fetches > 0 or (name, percent) in RECOMPUTED
+
+
+def test_the_state_of_an_optimizer_leaves_between_its_uses():
+    device = load(20)
+    expected, _ = state_away_between_steps(None, ADAM, device)
+    inside = remint.budget(peak("wide") * 3 // 10, device=device, costs=COSTS, offload=FAST, max_slowdown=None)
+    found, away = state_away_between_steps(inside, ADAM, device)
+    assert_same_numbers(expected, found)
+    assert all(part > 0.5 for part in away[1:])
 
 
 @pytest.mark.parametrize("bandwidth", ["1kB", "1TB"])

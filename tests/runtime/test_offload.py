@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+from typing import get_args
 
 import pytest
 import torch
 
 import remint
-from remint import Offload
-from tests.support.all_inside import assert_same_numbers, train_here, train_inside
+from remint import Offload, generators
+from remint.offload import TierUse
+from tests.support.all_inside import assert_same_numbers, state_away_between_steps, train_here, train_inside
 from tests.support.training import COSTS
 
 # Given, so that decisions do not depend on the disk.
@@ -42,7 +44,7 @@ def slow(name: str, percent: int):
     [
         pytest.param("wide", 25, marks=pytest.mark.smoke),
         ("wide", 40),
-        *itertools.product(["resnet", "transformer", "lstm", "gpt2_sdpa"], [40, 25]),
+        *itertools.product(["resnet", "transformer", "lstm", "gpt2_sdpa", "lora_llama"], [40, 25]),
         slow("segformer", 40),
         slow("segformer", 25),
         # At a quarter, the workspace of one of its convolutions does not fit.
@@ -74,6 +76,15 @@ def test_bits_with_other_optimizers(optimizer):
     found, run = train_inside("wide", inside, optimizer=optimizer)
     assert_same_numbers(plain("wide", optimizer), found)
     assert run.num_fetches > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_the_state_of_an_optimizer_leaves_between_its_uses(optimizer):
+    budget = peak("wide", optimizer) * 3 // 10
+    expected, _ = state_away_between_steps(None, optimizer)
+    found, away = state_away_between_steps(remint.budget(budget, costs=COSTS, offload=FAST, check=True), optimizer)
+    assert_same_numbers(expected, found)
+    assert all(part > 0.5 for part in away[1:])
 
 
 @pytest.mark.runtime
@@ -192,12 +203,55 @@ def compare(program, recording, percent: int, offload: Offload, policy: str = "c
     )
     assert expected.status == "ok", expected.failure
     run = program(
-        remint.budget(budget, policy=policy, costs=recording.trace, events=True, offload=offload, max_slowdown=None)
+        remint.budget(
+            budget, policy=policy, costs=recording.trace, events=True, offload=offload, max_slowdown=None, learn=False
+        )
     ).finished()
     assert [e for e in run.events if e[0] != "C"] == [e for e in expected.events if e[0] != "C"]
     for figure in FIGURES:
         assert getattr(run, figure) == getattr(expected, figure), figure
     assert run.num_offloads > 0 or percent > 50
+
+
+# As quick as half a second per gigabyte, a tier is quicker than recomputing some tensors, and slower for others.
+@pytest.mark.parametrize("bandwidth", ["10MB", "2GB", "1TB"])
+def test_a_learned_step_chooses_the_use_of_the_tier_that_loses_least(bandwidth):
+    budget = peak("wide") * 4 // 10
+    lost = {}
+    for use in get_args(TierUse):
+        offload = Offload(bytes="1GiB", bandwidth=bandwidth, use=use)
+        inside = remint.budget(budget, costs=COSTS, offload=offload, max_slowdown=None)
+        found, run = train_inside("wide", inside, steps=8)
+        assert_same_numbers(train_inside("wide", steps=8)[0], found)
+        if use == "either":
+            chosen, chosen_lost = run.learning.tier_use, run.transfer_seconds + run.rematerialized_seconds
+        else:
+            assert run.learning.tier_use == "", "it was given"
+        lost[use] = run.transfer_seconds + run.rematerialized_seconds
+    assert chosen in lost
+    # Its first steps are those of the quicker way, value by value; what was found holds for the rest.
+    assert chosen_lost <= 1.2 * min(lost.values())
+
+
+@pytest.mark.parametrize("use", get_args(TierUse))
+def test_what_no_recipe_makes_leaves_whatever_the_tier_is_used_for(use):
+    offload = Offload(bytes="1GiB", bandwidth="1GB", use=use)
+    found = state_outlives_the_budget(remint.budget("2MiB", costs=COSTS, offload=offload, check=True))
+    assert found[5][0, 0].item() == 7
+
+
+@pytest.mark.core
+def test_uses_of_a_tier_in_a_simulation():
+    trace = generators.unet(3)
+    runs = {
+        use: remint.simulate(
+            trace, budget="50%", memory="arena", policy="coop", offload=Offload(bytes="1GiB", bandwidth=1e9, use=use)
+        )
+        for use in get_args(TierUse)
+    }
+    assert runs["recompute"].num_rematerializations > runs["either"].num_rematerializations
+    assert runs["offload"].num_offloads > 0
+    assert runs["offload"].num_rematerializations < runs["recompute"].num_rematerializations
 
 
 def python(script: str, *args: str, check: bool = True, **options):
@@ -361,6 +415,8 @@ def test_mistakes_are_explained(tmp_path):
         remint.budget("1GiB", wall="soft", offload="1GiB")
     with pytest.raises(ValueError, match="bandwidth"):
         Offload(bandwidth=0)
+    with pytest.raises(ValueError, match="use is one of"):
+        Offload(use="both")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("offload", ["disk", "64MiB", "folder"])

@@ -68,6 +68,51 @@ def test_a_step_that_fits_is_slept_through(name):
     assert "asleep" in str(run)
 
 
+TIER = remint.Offload(bytes="64MiB", bandwidth="1GB")
+
+
+def test_a_tier_that_is_not_needed_costs_nothing_per_op():
+    batches = [torch.randn(64, WIDTH)] * 20
+    model, other = mlp(), mlp()
+    torch.manual_seed(1)
+    expected = train(model, batches, "adam")
+    torch.manual_seed(1)
+    with remint.budget("64MiB", offload=TIER, check=True) as run:
+        found = train(other, batches[:12], "adam")[:12]
+        seen = run.num_ops
+        del found
+        for _ in range(3):
+            train(mlp(), batches[:4])
+        assert run.num_ops == seen, "no op was watched"
+    assert run.num_offloads == 0
+    assert run.learning.num_wakes == 0
+    torch.manual_seed(1)
+    other = mlp()
+    torch.manual_seed(1)
+    with remint.budget("64MiB", offload=TIER) as run:
+        found = train(other, batches, "adam")
+    assert same(expected, found)
+    assert run.learning.num_asleep_steps >= 10
+
+
+def test_a_budget_with_a_tier_wakes_up_and_offloads():
+    small, large = torch.randn(8, WIDTH), torch.randn(1024, WIDTH)
+    budget = int(0.6 * peak_of(large, "adam"))
+    batches = [small] * 14 + [large] * 4
+    model, other = mlp(), mlp()
+    torch.manual_seed(1)
+    expected = train(model, batches, "adam")
+    torch.manual_seed(1)
+    quick = remint.Offload(bytes="64MiB", bandwidth="1TB", latency=0)
+    with remint.budget(budget, offload=quick, check=True, max_slowdown=None) as run:
+        found = train(other, batches, "adam")
+    assert same(expected, found)
+    assert run.learning.num_asleep_steps >= 3
+    assert run.learning.num_wakes >= 1
+    assert run.num_offloads > 0
+    assert run.peak_bytes <= budget
+
+
 def test_what_fits_only_just_is_watched():
     x = torch.randn(256, WIDTH)
     with remint.budget(int(1.2 * peak_of(x))) as run:

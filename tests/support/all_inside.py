@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import remint
 from tests.support.models import CASES, TRANSFORMERS
 from tests.support.training import Case, optimizer_for
 
@@ -41,7 +42,29 @@ def segformer() -> Case:
     return SegformerForSemanticSegmentation(config).train(), lambda m: m(pixel_values=x, labels=y).loss
 
 
-NEED_TRANSFORMERS = {**TRANSFORMERS, "convnext": convnext, "segformer": segformer}
+class LowRank(nn.Module):
+    """A frozen linear layer with a trained update of low rank (LoRA)."""
+
+    def __init__(self, frozen: nn.Linear, rank: int = 4) -> None:
+        super().__init__()
+        self.frozen = frozen.requires_grad_(False)
+        self.down = nn.Linear(frozen.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, frozen.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.frozen(x) + self.up(self.down(x))
+
+
+def lora_llama() -> Case:
+    model, loss_of = TRANSFORMERS["llama"]()
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = LowRank(layer.self_attn.q_proj)
+        layer.self_attn.v_proj = LowRank(layer.self_attn.v_proj)
+    return model, loss_of
+
+
+NEED_TRANSFORMERS = {**TRANSFORMERS, "convnext": convnext, "segformer": segformer, "lora_llama": lora_llama}
 ALL = CASES | NEED_TRANSFORMERS | {"wide": wide}
 
 
@@ -74,6 +97,30 @@ def train_here(name: str, optimizer: str, steps: int) -> dict[str, torch.Tensor]
     for index, (_, slots) in enumerate(copy.copy(steppable.state_dict()["state"]).items()):
         found |= {f"optimizer.{index}.{key}": value for key, value in slots.items() if torch.is_tensor(value)}
     return found
+
+
+def state_away_between_steps(
+    inside, optimizer: str, device: str = "cpu"
+) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """Train `wide`; return its numbers, and after each backward pass which part of the optimizer's bytes is away."""
+    torch.manual_seed(0)
+    away = []
+    with (
+        torch.device(device) if device != "cpu" else contextlib.nullcontext(),
+        contextlib.nullcontext() if inside is None else inside,
+    ):
+        model, loss_of = wide()
+        steppable = optimizer_for(optimizer, model)
+        for _ in range(4):
+            steppable.zero_grad()
+            loss_of(model).backward()
+            # Numbers are no tensors of the budget.
+            state = [v for slots in steppable.state.values() for v in slots.values() if torch.is_tensor(v) and v.dim()]
+            gone = [v.nbytes for v in state if not remint.is_resident(v)] if inside is not None else []
+            away.append(sum(gone) / max(1, sum(v.nbytes for v in state)))
+            steppable.step()
+        found = {key: value.detach() for key, value in model.state_dict().items()}
+    return {key: value.cpu() for key, value in found.items()}, away
 
 
 def assert_same_numbers(expected: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:

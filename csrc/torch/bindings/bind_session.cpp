@@ -142,6 +142,7 @@ class PySession {
     d["last_departure"] = f.last_departure;
     d["num_known_steps"] = f.num_known;
     d["known_bytes"] = f.known_bytes;
+    d["tier_use"] = f.tier_use;
     const SleepFigures sleep = without_gil([&] { return session_->sleep(); });
     d["num_asleep_steps"] = sleep.num_steps;
     d["num_wakes"] = sleep.num_wakes;

@@ -29,6 +29,12 @@ constexpr Nanoseconds kWorthPlanning = 100;
 // A program that ends after a few steps needs no plans.
 constexpr std::uint32_t kFollowedBeforePlanning = 2;
 constexpr std::size_t kMostPlannedOps = 20'000;
+// With a tier, so many steps are simulated at first, because the first ones differ from the rest, and then
+// one in so many.
+constexpr std::uint32_t kFirstChoices = 3;
+constexpr std::uint32_t kStepsPerChoice = 64;
+// A step is simulated to its end unless it becomes so many times slower.
+constexpr double kMostSlowdown = 1000.0;
 // Parts of the budget, in 1/1024, that a plan leaves unused after one whose blocks did not find places.
 constexpr Bytes kLessPerPlan = 15;
 
@@ -42,6 +48,17 @@ const char* reason_of(Departure departure) {
       return "memory was still in use";
     default:
       return "another op";
+  }
+}
+
+const char* name_of(TierUse use) {
+  switch (use) {
+    case TierUse::kRecompute:
+      return "recompute";
+    case TierUse::kOffload:
+      return "offload";
+    default:
+      return "either";
   }
 }
 
@@ -60,7 +77,7 @@ void Learner::boundary() {
   figures_before_ = figures_;
   std::uint32_t ended = kNone;
   // A step that fits has nothing to learn.
-  const bool pressed = state_.engine->statistics().num_evictions > at_begin_.num_evictions;
+  const bool pressed = state_.engine->statistics().num_evicted() > at_begin_.num_evicted();
   if (following_ != kNone) {
     const Guide& guide = state_.engine->guide();
     KnownStep& known = known_[following_];
@@ -89,6 +106,12 @@ void Learner::boundary() {
   state_.step_numbers.begin(state_.next_number);
   used_at_begin_ = state_.arena->used();
   if (ended == kNone && !pressed) return;
+  if (state_.store != nullptr) {
+    if (ended != kNone) choose_tier_use(known_[ended]);
+    const bool chooses = state_.options.engine.tier.use == TierUse::kEither;
+    if (chooses && (num_choices_ < kFirstChoices || ++since_choice_ >= kStepsPerChoice)) record();
+    return;
+  }
   if (ended == kNone || !follow(next_of(ended))) record();
 }
 
@@ -140,7 +163,7 @@ void Learner::count(StepFigures& figures) {
   counted_ = true;
   ++figures.num_steps;
   figures.computed += now.computed - at_begin_.computed;
-  figures.rematerialized += now.rematerialized - at_begin_.rematerialized;
+  figures.rematerialized += now.bringing_back() - at_begin_.bringing_back();
   figures.searching += now.searching - at_begin_.searching;
 }
 
@@ -283,6 +306,36 @@ bool Learner::follow(std::uint32_t id) {
   state_.arena->reset_recent_peak();
   state_.engine->follow(*known.guide, state_.step_numbers);
   return true;
+}
+
+// ── With a tier ──
+
+void Learner::choose_tier_use(const KnownStep& known) {
+  ++num_choices_;
+  since_choice_ = 0;
+  const StepTrace& trace = known.trace;
+  const std::vector<Bytes> sizes(
+      trace.columns.nbytes.begin(),
+      trace.columns.nbytes.begin() + static_cast<std::ptrdiff_t>(trace.num_constants()));
+  Tier& tier = *state_.engine->tier();
+  EngineOptions engine = state_.options.engine;
+  engine.tier.bandwidth = tier.bandwidth();
+  engine.check = false;
+  StepLimits limits;
+  limits.alignment = state_.backend.alignment();
+  limits.max_slowdown = kMostSlowdown;
+  limits.budget = state_.arena->budget();
+  std::optional<TierUse> best;
+  for (TierUse use : {TierUse::kEither, TierUse::kRecompute, TierUse::kOffload}) {
+    engine.tier.use = use;
+    const std::optional<Nanoseconds> lost = loss_with(engine, trace, sizes, limits);
+    if (!lost || (best && *lost >= limits.most_rematerialized)) continue;
+    best = use;
+    limits.most_rematerialized = *lost;
+  }
+  if (!best) return;
+  tier.set_use(*best);
+  figures_.tier_use = name_of(*best);
 }
 
 // ── Plans of another process ──
@@ -480,7 +533,7 @@ Bytes Learner::budget_for(double max_slowdown) const {
     limits.max_depth = state_.options.engine.max_depth;
     limits.max_slowdown = 1.0 + (max_slowdown - 1.0) / 2.0;
     limits.budget = budget - others;
-    return limits.budget > 0 && runs_with(state_.options.engine, trace, sizes, limits);
+    return limits.budget > 0 && loss_with(state_.options.engine, trace, sizes, limits);
   };
   Bytes too_small = state_.arena->budget();
   Bytes enough = too_small + too_small / 4;

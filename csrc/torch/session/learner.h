@@ -7,6 +7,9 @@
 // A step is guided when it was seen once under pressure. Its guide comes from a simulation of it with the
 // policy that knows the future (learning/step_plan.h). Meanwhile another process plans the step; a plan that
 // costs less takes the place of the guide when the step begins again.
+//
+// With a tier there are no guides: a step is noted now and then, simulated with each use of the tier, and the
+// policy goes on with the one that loses least.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +53,8 @@ struct LearningFigures {
   // Of the step that was followed last to its end: what was predicted, and what came of it.
   StepOutcome predicted;
   StepOutcome measured;
+  // What a tier is used for since a step was simulated; empty: none was, or there is no tier.
+  std::string tier_use;
 };
 
 class Learner {
@@ -122,6 +127,7 @@ class Learner {
   void stop_recording();
   std::uint32_t learn();
   bool follow(std::uint32_t id);
+  void choose_tier_use(const KnownStep& known);
   bool find_constants(KnownStep& known, Surroundings& surroundings, std::vector<Bytes>& sizes);
   bool make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
                   const std::vector<Bytes>& sizes);
@@ -147,6 +153,9 @@ class Learner {
   // The step before: which it was, and its numbers.
   std::uint32_t last_ = kNone;
   StepNumbers last_numbers_;
+  // With a tier: steps that were simulated, and steps since.
+  std::uint32_t num_choices_ = 0;
+  std::uint32_t since_choice_ = 0;
   Statistics at_begin_;
   Statistics at_last_begin_;
   bool counted_ = false;            // the step at hand is among the figures

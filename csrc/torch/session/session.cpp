@@ -43,7 +43,7 @@ Session::Session(const SessionOptions& options, Backend& backend, const Session*
   logs_.open(state_);
   // With a soft wall there are no addresses to plan, and scratch is not seen.
   const bool learns = options.learn && !options.record && !options.chaos && !options.spill && !options.soft;
-  if (learns && state_.store == nullptr) {
+  if (learns) {
     learner_ = std::make_unique<Learner>(state_);
     state_.learner = learner_.get();
     // With streams, or other devices, somebody has to see who uses what.

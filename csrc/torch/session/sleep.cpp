@@ -50,9 +50,9 @@ bool Sleep::step_ended() {
 bool Sleep::end_window() {
   const Statistics& now = state_.engine->statistics();
   Memory& memory = state_.engine->memory();
-  const bool quiet = now.num_evictions == evictions_ && now.num_rematerializations == rematerializations_ &&
+  const bool quiet = now.num_evicted() == evictions_ && now.num_rematerializations == rematerializations_ &&
                      memory.recent_peak() <= memory.budget() / 2;
-  evictions_ = now.num_evictions;
+  evictions_ = now.num_evicted();
   rematerializations_ = now.num_rematerializations;
   if (quiet) {
     // In the middle of a forward pass memory is plentiful, too, but it grows.
@@ -210,7 +210,7 @@ void Sleep::wake() {
   known_.clear();
   requests_.clear();
   num_ops_ = 0;
-  evictions_ = state_.engine->statistics().num_evictions;
+  evictions_ = state_.engine->statistics().num_evicted();
   rematerializations_ = state_.engine->statistics().num_rematerializations;
   state_.engine->memory().reset_recent_peak();
   if (state_.learner != nullptr) state_.learner->interrupted();

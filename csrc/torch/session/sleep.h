@@ -32,7 +32,8 @@ struct SleepFigures {
 
 class Sleep {
  public:
-  explicit Sleep(SessionState& state) : state_(state) {}
+  explicit Sleep(SessionState& state)
+      : state_(state), num_needed_(state.store == nullptr ? kQuietWindows : kQuietWindowsWithTier) {}
 
   bool asleep() const { return asleep_.load(std::memory_order_relaxed); }
 
@@ -77,6 +78,10 @@ class Sleep {
   void expect_next_step();
   std::size_t size_class(Bytes nbytes) const;
 
+  // Quiet windows before it sleeps. What was there while it slept can never be offloaded again: with a tier
+  // it takes longer to believe that none is needed.
+  static constexpr std::uint32_t kQuietWindows = 2;
+  static constexpr std::uint32_t kQuietWindowsWithTier = 8;
   // Ops of a window where nothing says where steps end.
   static constexpr std::uint32_t kWindowOps = 512;
   // Blocks up to this size are kept: allocating those is most of what a small op costs.
@@ -93,7 +98,7 @@ class Sleep {
   std::uint64_t rematerializations_ = 0;
   // Windows in a row that needed little, how many it takes, and the most that they needed.
   std::uint32_t num_quiet_ = 0;
-  std::uint32_t num_needed_ = 2;
+  std::uint32_t num_needed_;
   Bytes quiet_peak_ = 0;
 
   // The sizes that steps asked for, and those of the step at hand.

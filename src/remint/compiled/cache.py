@@ -54,9 +54,11 @@ class Cache:
             return None
         try:
             kept = Plan.from_json(data)
-            plan = Plan.from_sequence(
-                graph, kept.sequence, bound=kept.bound, planner=kept.planner, seconds=kept.seconds
-            )
+            about: dict[str, Any] = {"bound": kept.bound, "planner": kept.planner, "seconds": kept.seconds}
+            if kept.tier is None:
+                plan = Plan.from_sequence(graph, kept.sequence, **about)
+            else:
+                plan = Plan.from_steps(graph, kept.steps, tier=kept.tier, **about)
             verify(graph, plan, budget)
         except (ValueError, KeyError, IndexError, RuntimeError):
             return None  # damaged, or of another version: it is planned again

@@ -19,7 +19,7 @@ from torch._dynamo.backends.debugging import aot_eager
 
 from remint.compiled.cache import Cache
 from remint.compiled.candidates import provisional_plan
-from remint.compiled.errors import PlanError
+from remint.compiled.errors import OptionError, PlanError
 from remint.compiled.fallback import Fallback, has_gradients
 from remint.compiled.joint_split import ALONE, saved_bytes_of
 from remint.compiled.options import Options
@@ -27,7 +27,10 @@ from remint.compiled.planned_graph import PlannedGraph
 from remint.compiled.planning import plan_graph
 from remint.compiled.runs import Run, addresses_of
 from remint.compiled.step import StepPlan, plan_step
+from remint.compiled.tier_copies import TierCopies
+from remint.errors import BudgetError
 from remint.graph import Plan
+from remint.offload import Offload
 from remint.planners import smallest_plan
 from remint.units import parse_budget
 
@@ -59,7 +62,10 @@ class Compilation:
         self.steps: dict[Order, StepPlan | PlanError] = {}
         self.fallback = Fallback(options.budget, tells=options.progress)
         self.num_begun = 0  # forwards of graphs, all in all
-        self._may_fall_back = fallback and options.inner == "eager" and not options.include_parameters
+        self.copies: TierCopies | None = None  # in the tier, if there is one
+        self._may_fall_back = (
+            fallback and options.inner == "eager" and not options.include_parameters and options.offload is None
+        )
         self._has_code_between = False  # whether a graph of this step took what no graph returned
         self._one_graph = one_graph or options.inner == "inductor"
         self._whole: set[PlannedGraph] = set()  # those whose first plan has the whole budget
@@ -127,6 +133,17 @@ class Compilation:
         before = sum(run.saved_bytes for run in self._runs if run.alive)
         own = graph.graph_of(ALONE)
         budget = parse_budget(self.options.budget, peak_bytes=before + own.peak_bytes)
+        if isinstance(self.options.offload, Offload):
+            if before or graph.is_part:
+                raise _several_graphs()
+            if graph.device.type != "cpu":
+                raise OptionError(
+                    "offload= of a compiled model is a file, for models on the CPU, and this one is on "
+                    f"{graph.device}: leave it out, or use remint.budget(..., offload=...)"
+                )
+            self.copies = self.copies or TierCopies(self.options.offload)
+            self._whole.add(graph)
+            return plan_graph(own, budget, self.options, self.cache, self.copies.tier, graph.stays(own))
         if self._one_graph or not (before or graph.is_part):
             self._whole.add(graph)
             try:
@@ -251,6 +268,8 @@ class Compilation:
                 plan = order[0].plan
                 assert plan is not None
                 self.steps[order] = StepPlan((plan,), plan.peak_bytes, plan.graph.peak_bytes)
+            elif self.options.offload is not None:
+                raise _several_graphs()
             else:
                 self.steps[order] = plan_step(runs, self.options, self.cache)
         except PlanError as failure:
@@ -265,6 +284,14 @@ class Compilation:
 
 class _NothingRan(Exception):  # noqa: N818 (it is a signal: whoever calls the model calls it again)
     pass
+
+
+def _several_graphs() -> PlanError:
+    text = (
+        "offload= is for models that torch.compile captures as one graph, and this step has more: find the break with "
+        "torch._dynamo.explain, or leave offload= out. remint.budget(..., offload=...) runs any model"
+    )
+    return PlanError(text, BudgetError(""))
 
 
 def _is_called_by_uncompiled_code() -> bool:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -15,6 +16,7 @@ from remint.compiled.compilation import Compilation
 from remint.compiled.joint_split import saved_bytes_of
 from remint.compiled.options import Options
 from remint.graph import Plan
+from remint.offload import Offload
 from remint.units import format_bytes, format_seconds
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -105,6 +107,7 @@ def compile(
     include_parameters: bool = False,
     inner: Literal["eager", "inductor"] = "eager",
     progress: bool = True,
+    offload: Offload | int | str | PathLike[str] | None = None,
     fallback: bool = True,
     fullgraph: bool = False,
 ) -> M:
@@ -125,7 +128,10 @@ def compile(
     With `fallback`, steps that no plan covers run in the runtime, inside the same budget: ops between graphs, too many
     graphs or shapes, a budget for which no plan is found. `remint_plan.fallback_reason` says why, and
     `remint_plan.run` has the figures. Without it, a budget for which no plan is found is a `remint.BudgetError`. Plans
-    with `inner="inductor"` or `include_parameters` have no fallback.
+    with `inner="inductor"`, `include_parameters` or `offload` have no fallback.
+
+    With `offload`, plans may also copy tensors to a tier below the budget and back, beside compute. The model has to be
+    one graph.
     """
     options = Options(
         budget=budget,
@@ -137,6 +143,7 @@ def compile(
         include_parameters=include_parameters,
         inner=inner,
         progress=progress,
+        offload=offload,
     )
     compilation = Compilation(options, one_graph=fullgraph, fallback=fallback)
     compiled: Any = torch.compile(model, backend=compilation, dynamic=False, fullgraph=fullgraph)
@@ -145,7 +152,7 @@ def compile(
 
         def copied(memo: dict[int, Any]) -> Any:
             # What torch copies of a compiled module has neither its plans nor its fallback.
-            again = dataclasses.asdict(options)
+            again = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
             return compile(copy.deepcopy(model, memo), fallback=fallback, fullgraph=fullgraph, **again)
 
         object.__setattr__(compiled, "__deepcopy__", copied)

@@ -8,6 +8,7 @@ there is what the forward saves for the backward.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from remint.capture.costs import Cost
 from remint.capture.joint_graph import Joint
 from remint.capture.storages import Storages, find_storages, outputs_of, repeatable
 from remint.compiled import random_numbers
-from remint.graph import Compute, Free, Graph, Op, Plan
+from remint.graph import Compute, Fetch, Free, Graph, Op, Plan
 
 # Names that no fx node can have.
 TURN = "end of the forward"
@@ -146,6 +147,25 @@ class Training:
             (*ops(self.forward), turn, *ops(self.backward)), {**counted, EARLIER: around.before}, tuple(results)
         )
 
+    @cached_property
+    def bases(self) -> dict[str, fx.Node]:
+        """The node that is first to hold each storage, of those that one tensor is in: those can be offloaded."""
+        found: dict[str, fx.Node] = {}
+        for op in (*self.forward, *self.backward):
+            nodes = [op]
+            for node in nodes:
+                held = self.storages.holding[node.name]
+                if isinstance(node.meta.get("val"), torch.Tensor) and len(held) == 1 and held[0] in self._made:
+                    found.setdefault(held[0], node)
+                else:
+                    nodes += [user for user in node.users if user.target is operator.getitem]
+        return found
+
+    def stays(self, graph: Graph) -> set[str]:
+        """Return the values of a planned graph that are never offloaded: no node, or the caller, too, has them."""
+        returned = self._storages(self.forward_outputs)
+        return {v for op in graph.ops for v in op.outputs if v not in self.bases or v in returned}
+
     def gradients_of(self, number: int) -> dict[str, int]:
         """Return the gradients of the input with this number that the backward makes: names and bytes."""
         if number >= len(self.backward_outputs):
@@ -214,8 +234,9 @@ def saved_bytes_of(plan: Plan) -> int:
             resident.discard(step.value)
         elif turned:
             break
-        else:
-            assert isinstance(step, Compute), "compiled graphs are planned without a tier"
+        elif isinstance(step, Fetch):
+            resident.add(step.value)
+        elif isinstance(step, Compute):
             turned = step.op == turn
             # Of what the turn makes, the tangents for one, only the parts that were returned were there before.
             made = graph.ops[step.op].outputs

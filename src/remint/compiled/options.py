@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from remint.compiled.errors import OptionError
-from remint.planners import PLANNERS
+from remint.offload import Offload, parse_offload
+from remint.planners import PLANNERS, PLANNERS_WITH_TIER
 from remint.units import parse_budget
 
 
@@ -27,6 +29,8 @@ class Options:
         include_parameters: whether parameters, buffers and inputs count, too.
         inner: `"eager"` runs the plan as it is. `"inductor"` compiles its two graphs further.
         progress: whether a long solve prints what it has found so far.
+        offload: a tier below the budget, as of `remint.budget`: bytes, `"disk"`, a folder or a `remint.Offload`. Plans
+            may copy tensors there and back, beside compute. For models that are one graph, with `inner="eager"`.
     """
 
     budget: int | float | str
@@ -38,6 +42,7 @@ class Options:
     include_parameters: bool = False
     inner: str = "eager"
     progress: bool = True
+    offload: Offload | int | str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -54,6 +59,16 @@ class Options:
             raise OptionError(f"time_limit is a number of seconds above 0, not {self.time_limit!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise OptionError(f"seed is a whole number, not {self.seed!r}")
+        try:
+            object.__setattr__(self, "offload", parse_offload(self.offload))
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+        if self.offload is not None and self.inner != "eager":
+            raise OptionError('offload= runs plans as they are: leave inner="inductor" out, or offload=')
+        if self.offload is not None and self.planner not in PLANNERS_WITH_TIER:
+            raise OptionError(
+                f"{self.planner} knows no tier: use {', '.join(PLANNERS_WITH_TIER)}, or leave offload= out"
+            )
         if self.cache is True or not isinstance(self.cache, str | Path | bool | None):
             raise OptionError(f"cache is a directory, or False for none, not {self.cache!r}")
 

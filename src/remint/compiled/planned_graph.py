@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import aot_eager, boxed_nop
@@ -89,6 +90,17 @@ class PlannedGraph:
         include = self.compilation.options.include_parameters
         return self._training.graph(self._costs, around=around, include_parameters=include)
 
+    def stays(self, planned: Graph) -> set[str]:
+        """Return the values that a tier never gets."""
+        assert self._training is not None
+        return self._training.stays(planned)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are."""
+        assert self._training is not None
+        return next(t.device for t in self._training.joint.inputs if isinstance(t, torch.Tensor))
+
     def gradients_of(self, number: int) -> Mapping[str, int]:
         """Return the gradients that the backward makes of the input with this number: names and bytes."""
         assert self._training is not None
@@ -148,11 +160,11 @@ class PlannedGraph:
             else:
                 self._costs = estimate(training.joint, needed)
             if self._next is not None:
-                return lower(training, self._next)
+                return lower(training, self._next, self.compilation.copies)
             # Only dynamo knows which inputs are parameters: later, when another plan is compiled, nobody says so.
             self.parameters = frozenset(static_lifetime_input_indices or ())
             self.plan = self.compilation.plan(self)
-        return lower(training, self.plan)
+        return lower(training, self.plan, self.compilation.copies)
 
     def _watched_forward(self, forward: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """Let the compilation know what a forward takes, returns and saves."""

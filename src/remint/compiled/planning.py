@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -15,7 +15,7 @@ from remint.compiled.cache import Cache
 from remint.compiled.errors import PlanError
 from remint.compiled.options import Options
 from remint.errors import BudgetError
-from remint.graph import Graph, Plan
+from remint.graph import Graph, Plan, Tier
 from remint.planners import Progress
 from remint.units import format_bytes
 
@@ -28,7 +28,9 @@ BYTES_BESIDE_OP = 512
 LARGEST_PART_BESIDE = 1 / 256
 
 
-def plan_graph(graph: Graph, budget: int, options: Options, cache: Cache) -> Plan:
+def plan_graph(
+    graph: Graph, budget: int, options: Options, cache: Cache, tier: Tier | None = None, stays: Collection[str] = ()
+) -> Plan:
     """Return a plan inside `budget`, or raise a `BudgetError` with the smallest budget that is known to do.
 
     A graph that has to be squeezed leaves space for what is on the heap beside tensors, where that can be done.
@@ -37,12 +39,13 @@ def plan_graph(graph: Graph, budget: int, options: Options, cache: Cache) -> Pla
         return plan_tensors(graph, budget, options, cache)
     beside = bytes_beside(len(graph.ops), budget)
     try:
-        return plan_tensors(graph, budget - beside, options, cache)
+        return plan_tensors(graph, budget - beside, options, cache, tier=tier, stays=stays)
     except PlanError as error:
         if error.known_budget_bytes is not None and error.known_budget_bytes > budget:
             raise
     # It may fit without what is beside the tensors.
-    return plan_tensors(graph, budget, options, cache, hint=planners.smallest_plan(graph))
+    hint = planners.smallest_plan(graph)
+    return plan_tensors(graph, budget, options, cache, hint=hint, tier=tier, stays=stays)
 
 
 def bytes_beside(num_ops: int, budget: int) -> int:
@@ -50,16 +53,39 @@ def bytes_beside(num_ops: int, budget: int) -> int:
     return min(BYTES_BESIDE_OP * num_ops, int(budget * LARGEST_PART_BESIDE))
 
 
-def plan_tensors(graph: Graph, budget: int, options: Options, cache: Cache, hint: Plan | None = None) -> Plan:
-    """Return a plan whose tensors stay inside `budget`; if the planner finds none, `hint`, if that one does."""
-    key = (options.planner, options.time_limit, options.seed)
+def plan_tensors(
+    graph: Graph,
+    budget: int,
+    options: Options,
+    cache: Cache,
+    hint: Plan | None = None,
+    tier: Tier | None = None,
+    stays: Collection[str] = (),
+) -> Plan:
+    """Return a plan whose tensors stay inside `budget`; if the planner finds none, `hint`, if that one does.
+
+    Values of `stays` never go to the tier.
+    """
+    # A bandwidth is measured anew each time.
+    below = () if tier is None else (tier.bytes, f"{float(tier.bandwidth):.0e}", tier.latency)
+    key = (options.planner, options.time_limit, options.seed, *below)
     kept = cache.plan(graph, budget, key)
     if kept is not None:
         return kept
     listener = _Printer() if options.progress else False
     with _noting_interrupts() as interrupts:
         try:
-            plan = planners.plan(graph, budget, options.planner, options.time_limit, options.seed, listener, hint=hint)
+            plan = planners.plan(
+                graph,
+                budget,
+                options.planner,
+                options.time_limit,
+                options.seed,
+                listener,
+                hint=hint,
+                offload=tier,
+                stays=stays,
+            )
         except BudgetError as error:
             if hint is None or hint.peak_bytes > budget:
                 raise PlanError(_explain(graph, error), error) from None

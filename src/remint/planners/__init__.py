@@ -7,5 +7,6 @@ from remint.planners.contract import Progress
 from remint.planners.planning import frontier, plan
 from remint.planners.short_search import quick_plan, smallest_plan
 from remint.planners.table import PLANNERS
+from remint.planners.tiers.planning import PLANNERS_WITH_TIER
 
-__all__ = ["PLANNERS", "Progress", "frontier", "plan", "quick_plan", "smallest_plan"]
+__all__ = ["PLANNERS", "PLANNERS_WITH_TIER", "Progress", "frontier", "plan", "quick_plan", "smallest_plan"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from remint.errors import BudgetError
@@ -31,6 +31,7 @@ def plan(
     *,
     hint: Plan | None = None,
     offload: Tier | None = None,
+    stays: Collection[str] = (),
 ) -> Plan:
     """Return a schedule of `graph` that stays inside `budget`, as cheap as `planner` can make it.
 
@@ -38,8 +39,8 @@ def plan(
     found; a function is called with each `Progress`. `hint` is a plan to start from. `time_limit` is in seconds of
     CPU time: a busy machine gives the same plan, later. `auto` starts from what it found for smaller budgets of the
     same `Graph` object, so that a larger budget planned after a smaller one never costs more. With `offload`, a plan
-    may also copy values to that tier and back (`auto`, `search`, `demand`). Raises `BudgetError` if no schedule is
-    found.
+    may also copy values to that tier and back (`auto`, `search`, `demand`), but for those that `stays` names. Raises
+    `BudgetError` if no schedule is found.
     """
     if planner not in PLANNERS:
         raise ValueError(f"there is no planner {planner!r}: choose one of {', '.join(PLANNERS)}")
@@ -57,6 +58,7 @@ def plan(
             seed,
             _print_progress if progress is True else progress or None,
             hint,
+            frozenset(stays),
         )
     known = _Known.of(graph)
     start = hint.sequence if hint is not None and hint.tier is None and hint.peak_bytes <= budget_bytes else None

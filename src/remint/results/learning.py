@@ -70,6 +70,8 @@ class Learning:
     """Times that the budget started to watch again."""
     last_wake: str = ""
     """Why it did so last; empty if it never did."""
+    tier_use: str = ""
+    """What the tier is used for since a step was simulated with each use: see `Offload.use`. Empty: none was."""
 
     def __str__(self) -> str:
         phases = [
@@ -84,6 +86,8 @@ class Learning:
             text += f"; {self.num_departures:,} departed, last at {self.last_departure}"
         if self.num_known_steps:
             text += f"; {self.num_known_steps} known in {format_bytes(self.known_bytes)}"
+        if self.tier_use:
+            text += f"; the tier's use: {self.tier_use}"
         if self.num_asleep_steps:
             text += f"; {self.num_asleep_steps:,} asleep"
         if self.num_wakes:

@@ -86,8 +86,8 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
         offload: a second tier of memory, where tensors go that are slower to recompute than to fetch, or cannot be
             recomputed: gradients, optimizer state, weights that are made inside. `"16GiB"`: so many bytes, in a
             temporary file for the CPU, in memory of the host for an accelerator. For the CPU also `"disk"`: nine tenths
-            of the disk's free space; or a folder for the file; or a `remint.Offload` with all of it. With it, steps
-            are not learned.
+            of the disk's free space; or a folder for the file; or a `remint.Offload` with all of it. With it, no guide
+            is followed through a learned step: it is simulated to find out whether to recompute, to offload or both.
         max_slowdown: a step that becomes slower than this many times its own time raises a `remint.BudgetError`; None
             for no limit.
         partition: cheap and expensive bytes at two ends of the arena; by default with `coop` only.

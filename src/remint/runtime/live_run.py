@@ -254,6 +254,7 @@ class LiveRun:
             last_departure=figures["last_departure"],
             num_known_steps=figures["num_known_steps"],
             known_bytes=figures["known_bytes"],
+            tier_use=figures["tier_use"],
             num_asleep_steps=figures["num_asleep_steps"],
             num_wakes=figures["num_wakes"],
             last_wake=figures["last_wake"],

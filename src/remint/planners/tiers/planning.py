@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from remint.errors import BudgetError
-from remint.graph import Graph, Plan, Tier
+from remint.graph import Graph, Offload, Plan, Tier
 from remint.graph.numbered import NumberedGraph
+from remint.graph.steps import Step
 from remint.planners.contract import Infeasible, Progress, Task
 from remint.planners.cpu_clock import cpu_seconds
 from remint.planners.tiers.bound import bound_with_tier
@@ -28,8 +29,12 @@ def plan_with_tier(
     seed: int,
     listener: Callable[[Progress], None] | None,
     hint: Plan | None,
+    stays: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Return a plan that may use the tier; what was found for smaller tiers and budgets is where it begins."""
+    """Return a plan that may use the tier; what was found for smaller tiers and budgets is where it begins.
+
+    Values of `stays` are not copied.
+    """
     if planner not in PLANNERS_WITH_TIER:
         raise ValueError(f"{planner} knows no tier: use {', '.join(PLANNERS_WITH_TIER)}, or leave offload= out")
     began = time.monotonic()
@@ -52,13 +57,13 @@ def plan_with_tier(
             known_budget_bytes=graph.peak_bytes,
         )
     known = _Known.of(graph)
-    begin = [made.steps for made in known.that_fit(budget, tier, planner)]
+    begin = [made.steps for made in known.that_fit(budget, tier, planner) if stays.isdisjoint(_copied(made.steps))]
     if hint is not None:
         begin.append(hint.steps)
     if graph.peak_bytes <= budget:
         begin.append(Plan.from_sequence(graph, range(len(graph.ops))).steps)
     try:
-        made = search_with_tier(task, tier, bound, begin, anneal=planner != "demand")
+        made = search_with_tier(task, tier, bound, begin, stays, anneal=planner != "demand")
     except Infeasible as failure:
         raise BudgetError(
             f"{format_bytes(budget)} was asked of {planner} with a tier of {format_bytes(tier.capacity)}: {failure}. "
@@ -69,6 +74,10 @@ def plan_with_tier(
     made = replace(made, planner=planner, seconds=time.monotonic() - began)
     known.plans.append((budget, planner, made))
     return made
+
+
+def _copied(steps: Sequence[Step]) -> set[str]:
+    return {step.value for step in steps if isinstance(step, Offload)}
 
 
 def least_with_tier(graph: Graph) -> int:

@@ -12,7 +12,7 @@ Without copies this is the search without a tier: a tier never makes a plan wors
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise, product
 from random import Random
@@ -67,12 +67,24 @@ class _Best:
         return self.task.left() == 0 or self.cost <= self.bound * (1 + GAP)
 
 
-def search_with_tier(task: Task, tier: Tier, bound: float, known: Sequence[Sequence[Step]], *, anneal: bool) -> Plan:
-    """Return the best plan that is found; `known` are steps to begin with. Raises `Infeasible` if there is none."""
+def search_with_tier(
+    task: Task,
+    tier: Tier,
+    bound: float,
+    known: Sequence[Sequence[Step]],
+    stays: Set[str] = frozenset(),
+    *,
+    anneal: bool,
+) -> Plan:
+    """Return the best plan that is found; `known` are steps to begin with, and values of `stays` are not copied.
+
+    Raises `Infeasible` if there is none.
+    """
     best = _Best(task, tier, bound=bound)
     for steps in known:
         best.offer(steps)
-    orders = _orders(task, tier)
+    orders = [[value for value in order if value not in stays] for order in _orders(task, tier)]
+    others = [value for value in _others(task, orders[0]) if value not in stays]
     seen: dict[_Choice, float] = {}
     moves = min(MOVES, MOVES_PER_OP * len(task.graph.ops)) if anneal else 0
 
@@ -85,7 +97,7 @@ def search_with_tier(task: Task, tier: Tier, bound: float, known: Sequence[Seque
         attempt(choice)
         if best.done():
             break
-    _climb(best, orders[0] + _others(task, orders[0]), seen, attempt)
+    _climb(best, orders[0] + others, seen, attempt)
     if best.steps is None:
         raise Infeasible("no schedule inside the budget and the tier was found")
     return Plan.from_steps(task.graph, best.steps, tier=tier, bound=bound)
