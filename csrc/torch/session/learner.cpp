@@ -57,6 +57,7 @@ bool Learner::find_boundary() {
 
 void Learner::boundary() {
   collect_answer();
+  times_.step_ended(state_);
   figures_before_ = figures_;
   std::uint32_t ended = kNone;
   // A step that fits has nothing to learn.
@@ -131,6 +132,7 @@ void Learner::interrupted() {
   stop_recording();
   last_ = kNone;
   backward_ = false;
+  times_.step_ended(state_);
   at_begin_ = state_.engine->statistics();
   state_.step_numbers.begin(state_.next_number);
 }
@@ -262,13 +264,12 @@ bool Learner::follow(std::uint32_t id) {
     if (!known.guide) {
       state_.engine->compact();
       if (!find_constants(known, surroundings, sizes)) return false;
-      for (Bytes shrink : kShrinks) {
-        if (!make_guide(known, shrink, surroundings, sizes)) break;
-        if (known.guide) break;
-      }
+      search_guide(known, surroundings, sizes);
     }
     known.placed_for = surroundings;
     if (!known.guide) known.simulated.reset();
+  } else if (known.num_followed == kFollowedBeforePlanning && !known.planned) {
+    take_warm_costs(known, surroundings, sizes);
   }
   take_plan(id, surroundings, sizes);
   ask_for_plan(id, surroundings, sizes);
@@ -281,8 +282,52 @@ bool Learner::follow(std::uint32_t id) {
   used_by_others_ = 0;
   for (const Occupied& other : surroundings.others) used_by_others_ += other.nbytes;
   state_.arena->reset_recent_peak();
+  predicted_cpu_ = times_.predict(known.simulated->computed + known.simulated->rematerialized,
+                                  known.signatures.size() + known.simulated->num_rematerializations);
   state_.engine->follow(*known.guide, state_.step_numbers);
   return true;
+}
+
+// In smaller and smaller parts of the budget.
+bool Learner::search_guide(KnownStep& known, const Surroundings& surroundings,
+                           const std::vector<Bytes>& sizes) {
+  for (Bytes shrink : kShrinks) {
+    if (!make_guide(known, shrink, surroundings, sizes) || known.guide) break;
+  }
+  return known.guide.has_value();
+}
+
+// What a step is noted with are the costs of a cold start: the first steps of a program touch new memory, and
+// measure each kernel once. Once it was followed a few times, the guide is made again with what kernels take
+// by now, unless that makes it worse.
+void Learner::take_warm_costs(KnownStep& known, const Surroundings& surroundings,
+                              const std::vector<Bytes>& sizes) {
+  ++known.num_followed;
+  RecordedColumns& columns = known.trace.columns;
+  Nanoseconds cold = 0;
+  Nanoseconds warm = 0;
+  for (std::size_t event = 0; event < columns.kinds.size(); ++event) {
+    const auto kind = static_cast<EventKind>(columns.kinds[event]);
+    if (kind != EventKind::kCall && kind != EventKind::kMutate) continue;
+    const CostEstimates::Estimate& estimate = state_.costs.of(columns.signatures[event]);
+    cold += columns.nanoseconds[event];
+    if (estimate.count > 0) columns.nanoseconds[event] = estimate.cost;
+    warm += columns.nanoseconds[event];
+  }
+  if (cold <= 0 || warm == cold) return;
+  const double ratio = static_cast<double>(warm) / static_cast<double>(cold);
+  auto warmed = [&](Nanoseconds cost) { return static_cast<Nanoseconds>(static_cast<double>(cost) * ratio); };
+  known.greedy_rematerialized = warmed(known.greedy_rematerialized);
+  SimulatedStep before = std::move(*known.simulated);
+  GuidedStep guide = std::move(*known.guide);
+  before.computed = warmed(before.computed);
+  before.rematerialized = warmed(before.rematerialized);
+  known.guide.reset();
+  if (search_guide(known, surroundings, sizes) && known.simulated->rematerialized <= before.rematerialized)
+    return;
+  known.simulated = std::move(before);
+  known.guide = std::move(guide);
+  known.planned = false;
 }
 
 // ── Plans of another process ──
@@ -337,9 +382,10 @@ void Learner::note_outcome(KnownStep& known) {
   ++known.num_followed;
   const Statistics& now = state_.engine->statistics();
   figures_.predicted = {known.simulated->peak + used_by_others_, known.simulated->num_rematerializations,
-                        known.simulated->computed, known.simulated->rematerialized};
+                        known.simulated->computed, known.simulated->rematerialized, predicted_cpu_};
   figures_.measured = {peak_, now.num_rematerializations - at_begin_.num_rematerializations,
-                       now.computed - at_begin_.computed, now.rematerialized - at_begin_.rematerialized};
+                       now.computed - at_begin_.computed, now.rematerialized - at_begin_.rematerialized,
+                       times_.last()};
 }
 
 // Where the constants of a step are now. False if one of them is not there.

@@ -19,6 +19,7 @@
 #include "torch/observe/recorder.h"
 #include "torch/session/planning_process.h"
 #include "torch/session/state.h"
+#include "torch/session/step_times.h"
 
 namespace remint {
 
@@ -35,6 +36,9 @@ struct StepOutcome {
   std::uint64_t num_rematerializations = 0;
   Nanoseconds computed = 0;
   Nanoseconds rematerialized = 0;
+  // Of the thread's CPU time, all of it: kernels, the program's own code, and what the session does. 0:
+  // unknown.
+  Nanoseconds cpu = 0;
 };
 
 struct LearningFigures {
@@ -132,6 +136,8 @@ class Learner {
   std::vector<std::int32_t> used_afterwards(std::uint32_t id) const;
   void count(StepFigures& figures);
   void note_outcome(KnownStep& known);
+  bool search_guide(KnownStep& known, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  void take_warm_costs(KnownStep& known, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
 
   SessionState& state_;
   Recorder recorder_;
@@ -148,6 +154,8 @@ class Learner {
   std::uint32_t last_ = kNone;
   StepNumbers last_numbers_;
   Statistics at_begin_;
+  StepTimes times_;
+  Nanoseconds predicted_cpu_ = 0;
   Statistics at_last_begin_;
   bool counted_ = false;            // the step at hand is among the figures
   LearningFigures figures_before_;  // without the step before

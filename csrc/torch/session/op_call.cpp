@@ -133,6 +133,7 @@ void OpCall::run(bool last_try) {
     state_.timer->stop([estimate = estimate_](Nanoseconds cost) { CostEstimates::update(*estimate, cost); });
   }
   elsewhere_ = state_.engine->statistics().searching + state_.collectives - elsewhere;
+  state_.in_kernels += ended_ - started_ - elsewhere_;
 }
 
 void OpCall::call_kernel() {
