@@ -19,6 +19,10 @@ constexpr std::size_t kMostEvents = 4'000'000;
 constexpr std::uint32_t kMostFailures = 3;
 // For a step, something better than the policy's own choice is searched for so often: once per limit.
 constexpr std::uint32_t kMostSearches = sizeof kShrinks / sizeof *kShrinks;
+// Where so many steps in a row were others than those that are known, learning rests: for 2 steps, 4, 8 and
+// so on. A program whose steps never repeat loses next to nothing then.
+constexpr std::uint32_t kPatience = 3;
+constexpr std::uint32_t kLongestRest = 5;  // two to the power of it
 // A trace has numbers of 32 bits.
 constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 30;
 // CPU seconds of the plans of a step, one after the other: a quick one, and better ones. A step that loses
@@ -60,6 +64,7 @@ void Learner::boundary() {
   times_.step_ended(state_);
   figures_before_ = figures_;
   std::uint32_t ended = kNone;
+  const bool tried = following_ != kNone || recording_;
   // A step that fits has nothing to learn.
   const bool pressed = state_.engine->statistics().num_evictions > at_begin_.num_evictions;
   if (following_ != kNone) {
@@ -81,6 +86,7 @@ void Learner::boundary() {
     count(figures_.greedy);
   }
   stop_recording();
+  if (tried) rest_if_in_vain(ended);
   if (ended != kNone && last_ != kNone) known_[last_].next = ended;
   last_ = ended;
   last_numbers_ = std::exchange(state_.step_numbers, {});
@@ -90,7 +96,19 @@ void Learner::boundary() {
   state_.step_numbers.begin(state_.next_number);
   used_at_begin_ = state_.arena->used();
   if (ended == kNone && !pressed) return;
+  if (rest_ > 0) {
+    --rest_;
+    last_ = kNone;
+    return;
+  }
   if (ended == kNone || !follow(next_of(ended))) record();
+}
+
+// A step was noted or followed; `ended` is the known one that it was, if any.
+void Learner::rest_if_in_vain(std::uint32_t ended) {
+  const bool came_before = ended != kNone && (known_[ended].num_seen > 1 || known_[ended].num_followed > 0);
+  num_in_vain_ = came_before ? 0 : num_in_vain_ + 1;
+  if (num_in_vain_ > kPatience) rest_ = 1U << std::min(num_in_vain_ - kPatience, kLongestRest);
 }
 
 void Learner::forget_steps() {
@@ -218,6 +236,7 @@ std::uint32_t Learner::learn() {
     known_.emplace_back();
   }
   KnownStep& known = known_[id];
+  ++known.num_seen;
   known.trace = std::move(*step);
   // A step that nobody noted came before: it is thought to have been the same as this one. If it was not, the
   // constants are not found where they should be, and the step is noted again.
@@ -460,10 +479,14 @@ StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) 
 // False if there is no use in trying with less.
 bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
                          const std::vector<Bytes>& sizes) {
-  StepLimits limits = limits_with(surroundings, shrink);
-  // A step can begin in other surroundings again and again.
-  if (known.num_searches++ >= kMostSearches) limits.search_events = 0;
   const auto id = static_cast<std::uint32_t>(&known - known_.data());
+  StepLimits limits = limits_with(surroundings, shrink);
+  // A step can begin in other surroundings again and again, and what was seen once may never come again. A
+  // search takes longer than many steps: it is for those that were followed, or that come in a row and have
+  // no guide yet.
+  const bool comes_again =
+      known.num_followed >= kFollowedBeforePlanning || (known.num_seen >= kMostFailures && known.next == id);
+  if (!comes_again || known.num_searches++ >= kMostSearches) limits.search_events = 0;
   known.simulated.reset();
   known.planned = false;
   auto take_if_placed = [&](SimulatedStep& way, bool planned) {

@@ -108,6 +108,7 @@ class Learner {
     std::optional<PlannedActions> answer;  // a plan that was not looked at yet
     std::optional<PlannedActions> plan;    // the one that is followed, or was
     bool planned = false;                  // the guide is that of the plan
+    std::uint32_t num_seen = 0;            // times that it was noted
     std::uint32_t num_followed = 0;        // times that its guide was followed to the end
     std::uint32_t num_questions = 0;       // that the process was asked
     Bytes plan_less = 0;                   // parts of the budget, in 1/1024, that the next plan leaves unused
@@ -118,6 +119,7 @@ class Learner {
 
   std::uint32_t next_of(std::uint32_t id) const;
   void boundary();
+  void rest_if_in_vain(std::uint32_t ended);
   void forget_steps();
   void forget_found_steps();
   void check_op(const Operator& op, std::uint64_t signature);
@@ -153,6 +155,10 @@ class Learner {
   // The step before: which it was, and its numbers.
   std::uint32_t last_ = kNone;
   StepNumbers last_numbers_;
+  // Steps in a row that were noted or followed, and were no step that came before; boundaries until the next
+  // try.
+  std::uint32_t num_in_vain_ = 0;
+  std::uint32_t rest_ = 0;
   Statistics at_begin_;
   StepTimes times_;
   Nanoseconds predicted_cpu_ = 0;
