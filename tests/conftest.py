@@ -6,6 +6,7 @@ Hypothesis tries the same examples every time, without deadlines: machines are n
 import atexit
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     other = [item for item in items if bool(item.get_closest_marker("accelerator")) != chosen]
     config.hook.pytest_deselected(items=other)
     items[:] = [item for item in items if item not in set(other)]
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Any]:
+    """Two connected processes."""
+    from tests.support.ranks import Ranks
+
+    pair = Ranks()
+    yield pair
+    pair.close()
+
+
+@pytest.fixture(scope="module")
+def four_ranks() -> Iterator[Any]:
+    """Four connected processes."""
+    from tests.support.ranks import Ranks
+
+    four = Ranks(4)
+    yield four
+    four.close()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -138,6 +138,8 @@ void remint::bind_search(py::module_& module) {
                     std::shared_ptr<remint::BackwardSearch>, double>(),
            py::arg("problem"), py::arg("budget"), py::arg("watched"), py::arg("easier") = nullptr,
            py::arg("hurry") = 1.0)
+      .def("learn_prefixes", &remint::BackwardSearch::learn_prefixes, py::arg("states"),
+           py::call_guard<py::gil_scoped_release>())
       .def("run", &remint::BackwardSearch::run, py::arg("states"), py::arg("limit"),
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("ended", &remint::BackwardSearch::ended)

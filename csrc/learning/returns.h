@@ -4,6 +4,9 @@
 // A policy that evicts one value after the other guesses that. It evicts what is cheap to make from its
 // inputs, then the inputs, and so on, until the values together cost a large part of the step. The next
 // simulation of the step knows what came of it.
+//
+// What runs again on the way may be needed by the program as well. Then it can be counted there and only
+// there, as SharedAncestors::kAll counts it.
 #pragma once
 
 #include <algorithm>
@@ -18,16 +21,24 @@ namespace remint {
 class Returns final : public Observer {
  public:
   // `took` has the largest that was noted for each tensor of the trace; both outlive this.
-  Returns(const TraceColumns& trace, std::vector<Nanoseconds>& took)
-      : trace_(trace), took_(took), makers_(trace.num_tensors), again_(trace.num_events, 0) {
+  Returns(const TraceColumns& trace, std::vector<Nanoseconds>& took, SharedAncestors shared)
+      : trace_(trace),
+        took_(took),
+        counts_shared_(shared != SharedAncestors::kAll),
+        makers_(trace.num_tensors),
+        last_uses_(trace.num_tensors, 0),
+        again_(trace.num_events, 0) {
     for (std::size_t event = 0; event < trace.num_events; ++event) {
+      for (std::int64_t a = trace.arg_offsets[event]; a < trace.arg_offsets[event + 1]; ++a)
+        last_uses_[trace.args[a]] = event;
       for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t)
         makers_[t] = event;
     }
   }
   unsigned interests() const override { return kDecisions; }
   // What ran again until now was for this op.
-  void computed(std::uint64_t) override {
+  void computed(std::uint64_t tag) override {
+    last_computed_ = makers_[tag];
     for (std::size_t event : ran_) again_[event] = 0;
     ran_.clear();
   }
@@ -36,7 +47,9 @@ class Returns final : public Observer {
     Nanoseconds sum = trace_.nanoseconds[event];
     for (std::int64_t a = trace_.arg_offsets[event]; a < trace_.arg_offsets[event + 1]; ++a)
       sum += std::exchange(again_[makers_[trace_.args[a]]], 0);
-    again_[event] = sum;
+    // The op that comes next is the one that waits.
+    const bool needed_later = last_uses_[tag] > last_computed_ + 1;
+    again_[event] = counts_shared_ || !needed_later ? sum : 0;
     ran_.push_back(event);
     took_[tag] = std::max(took_[tag], sum);
   }
@@ -44,7 +57,10 @@ class Returns final : public Observer {
  private:
   const TraceColumns& trace_;
   std::vector<Nanoseconds>& took_;
-  std::vector<std::size_t> makers_;  // by tensor: the event
+  const bool counts_shared_;
+  std::size_t last_computed_ = 0;       // the event
+  std::vector<std::size_t> makers_;     // by tensor: the event
+  std::vector<std::size_t> last_uses_;  // by tensor: the event
   std::vector<Nanoseconds> again_;  // by event: what ran again for it, and is not yet counted for another one
   std::vector<std::size_t> ran_;    // events of which that is not 0
 };

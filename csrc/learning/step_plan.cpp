@@ -109,7 +109,7 @@ struct ScoreChoice {
 constexpr ScoreChoice kScores[] = {
     {1.0, SharedAncestors::kNone},  {0.5, SharedAncestors::kNone},   {2.0, SharedAncestors::kNone},
     {0.25, SharedAncestors::kNone}, {0.25, SharedAncestors::kLater}, {0.5, SharedAncestors::kAll},
-    {0.25, SharedAncestors::kAll},
+    {0.25, SharedAncestors::kAll},  {1.0, SharedAncestors::kAll},    {2.0, SharedAncestors::kAll},
 };
 // Where less than one part in so many is lost, scores that take longer to compute are not tried, and no
 // simulation learns from another.
@@ -118,12 +118,17 @@ constexpr Nanoseconds kWorthSharing = 100;
 // Simulations that learn from each other what it takes to have values back. What was noted long ago fades in
 // some of them: it need not be true any more.
 struct Rounds {
-  double time_exponent;
+  ScoreChoice choice;
   double fading;  // of the notes, from one simulation to the next
+  int most;
 };
-constexpr Rounds kRounds[] = {{1.0, 0.7}, {0.5, 0.7},  {1.0, 1.0}, {0.5, 1.0},
-                              {2.0, 0.7}, {0.25, 0.7}, {2.0, 1.0}, {0.25, 1.0}};
-constexpr int kMostRounds = 12;
+constexpr Rounds kRounds[] = {
+    {{1.0, SharedAncestors::kAll}, 0.7, 3},    {{1.0, SharedAncestors::kNone}, 0.7, 12},
+    {{0.5, SharedAncestors::kNone}, 0.7, 12},  {{1.0, SharedAncestors::kNone}, 1.0, 12},
+    {{0.5, SharedAncestors::kNone}, 1.0, 12},  {{2.0, SharedAncestors::kNone}, 0.7, 12},
+    {{0.25, SharedAncestors::kNone}, 0.7, 12}, {{2.0, SharedAncestors::kNone}, 1.0, 12},
+    {{0.25, SharedAncestors::kNone}, 1.0, 12},
+};
 // One that loses so many times as much as the best may still be noted from.
 constexpr Nanoseconds kWorthNoting = 3;
 // Ways that are kept: the blocks of the cheapest may find no places.
@@ -169,7 +174,7 @@ std::optional<SimulatedStep> simulate_once(const StepTrace& step, const std::vec
   const auto& memory = static_cast<const Unplaced&>(engine.memory());
   Evictions evictions(memory, trace);
   std::optional<Returns> returns;
-  if (noted != nullptr) engine.add_observer(&returns.emplace(trace, *noted));
+  if (noted != nullptr) engine.add_observer(&returns.emplace(trace, *noted, choice.shared));
   try {
     for (std::size_t event = 0; event < step.num_constants(); ++event) {
       const std::size_t before = memory.lifetimes().size();
@@ -266,9 +271,8 @@ Ways find_ways(const StepTrace& step, const std::vector<Bytes>& sizes, const std
   const std::size_t num_events = step.columns.kinds.size();
   std::size_t events_left = limits.search_events;
   for (const Rounds& rounds : kRounds) {
-    const ScoreChoice choice{rounds.time_exponent};
     Notes notes(step.columns.nbytes.size(), 0);
-    for (int round = 0; round < kMostRounds && ways.worth_more() && events_left >= num_events; ++round) {
+    for (int round = 0; round < rounds.most && ways.worth_more() && events_left >= num_events; ++round) {
       events_left -= num_events;
       unobserved.most_rematerialized = limits.most_rematerialized;
       if (!ways.empty())
@@ -278,8 +282,8 @@ Ways find_ways(const StepTrace& step, const std::vector<Bytes>& sizes, const std
         note = static_cast<Nanoseconds>(static_cast<double>(note) * rounds.fading);
       const Notes known = notes;
       std::optional<SimulatedStep> found =
-          simulate_once(step, sizes, held, unobserved, choice, nullptr, known, &notes);
-      if (found) ways.add({std::move(*found), choice, known});
+          simulate_once(step, sizes, held, unobserved, rounds.choice, nullptr, known, &notes);
+      if (found) ways.add({std::move(*found), rounds.choice, known});
       if (notes == known) break;  // the next one would be the same
     }
   }

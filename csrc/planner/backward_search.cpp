@@ -17,10 +17,35 @@ BackwardSearch::BackwardSearch(const SearchProblem& problem, double budget, cons
     for (std::size_t v = 0; v < easier_->problem_.bytes.size(); ++v) easier_values_.add(static_cast<int>(v));
     easier_->back_up();
     easier_->easier_ = nullptr;  // only one is kept
+    if (easier_->ended_) easier_->heap_ = {};
   }
-  BackwardState end{problem_.results, 0, 0, -1, static_cast<std::int16_t>(problem_.ops()), -1, false, false};
-  if (problem_.bytes_of(end.wanted) + problem_.others[problem_.ops()] <= problem_.space)
-    enter(end, kInfinity);
+  begin_at(problem_.results, problem_.ops());
+}
+
+void BackwardSearch::begin_at(const ValueSet& wanted, int frontier) {
+  states_ = BackwardStates();
+  heap_.clear();
+  bound_ = 0;
+  cut_off_ = kInfinity;
+  goal_ = -1;
+  ended_ = false;
+  const bool whole = frontier == problem_.ops();
+  if (!whole || problem_.bytes_of(wanted) + problem_.others[frontier] <= problem_.space)
+    enter({wanted, 0, 0, -1, static_cast<std::int16_t>(frontier), -1, false, false}, kInfinity);
+}
+
+bool BackwardSearch::learn_prefixes(std::int64_t states) {
+  if (began_ || hurry_ != 1) throw std::invalid_argument("prefixes are learned before a search for a bound");
+  const std::int64_t end = looked_into_ + states;
+  for (; next_prefix_ < problem_.ops() && looked_into_ < end; ++next_prefix_) {
+    // Where the bound is 0, there is little to learn.
+    if (window_bound_.of_prefix(next_prefix_) == 0) continue;
+    begin_at({}, next_prefix_);
+    search(end, kInfinity);
+    window_bound_.raise_prefix(next_prefix_, bound_);
+  }
+  begin_at(problem_.results, problem_.ops());
+  return next_prefix_ >= problem_.ops();
 }
 
 const WindowBound* BackwardSearch::bound_of(const BackwardSearch* easier) const {
@@ -70,7 +95,7 @@ void BackwardSearch::look_into(int at, double limit) {
   const BackwardState state = states_[at];
   states_[at].closed = true;
   moves_.each_before(state.wanted, state.frontier, [&](int op, bool again, const ValueSet& wanted) {
-    if (!again && state.parent >= 0 && moves_.can_wait(states_[state.parent], state)) return;
+    if (moves_.out_of_order(states_, at, op, again)) return;
     const double cost = again ? problem_.cost[op] : 0;
     const int frontier = again ? state.frontier : state.frontier - 1;
     BackwardState before{wanted,
@@ -116,7 +141,12 @@ void BackwardSearch::back_up() {
 }
 
 void BackwardSearch::run(std::int64_t states, double limit) {
-  for (std::int64_t end = looked_into_ + states; !ended_ && looked_into_ < end && !full();) {
+  began_ = true;
+  search(looked_into_ + states, limit);
+}
+
+void BackwardSearch::search(std::int64_t end, double limit) {
+  while (!ended_ && looked_into_ < end && !full()) {
     if (heap_.empty()) {
       bound_ = std::max(bound_, cut_off_);
       ended_ = true;

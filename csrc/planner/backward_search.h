@@ -8,11 +8,15 @@
 // maker to the uses that this run serves. Ops run again in any order and as often as it pays; only first runs
 // are in the graph's order.
 //
-// The search is A* with the bound of window_bound.h. Four things keep it small:
+// The search is A* with the bound of window_bound.h. Five things keep it small:
 //  - a state is not looked into if another with fewer values costs no more;
 //  - a first run that frees as much as it asks for, looking back, is taken at once: whatever else happens in
 //    its stage can as well happen before it;
-//  - an op that can as well run before the first run as after it, runs before;
+//  - of two orders of the same runs, one is looked into: an op that can as well run before the first run as
+//    after it, runs before;
+//  - searches for the beginnings of the step, each up to one op with nothing held for later, the shortest one
+//    first. They are small, and what they find is part of the bound: Russian doll search (Verfaillie,
+//    Lemaitre and Schiex, 1996);
 //  - what a search with fewer values watched, or with more memory, has learned: if no schedule of it costs
 //    less than a bound, and the way from the end to a state costs so much, then the way on from there costs
 //    the rest (as in Adaptive A*, Koenig and Likhachev, 2005); and from a state it costs no less than from
@@ -40,6 +44,10 @@ class BackwardSearch {
   BackwardSearch(const BackwardSearch&) = delete;
   BackwardSearch& operator=(const BackwardSearch&) = delete;
 
+  // Searches for the cheapest beginnings of the step that have not been searched for yet, until that many
+  // states were looked into. Only before the first `run`. Returns whether all are done.
+  bool learn_prefixes(std::int64_t states);
+
   // Looks into that many states more, or until the cheapest schedule is found. Rematerializations that cost
   // `limit` or more are of no interest.
   void run(std::int64_t states, double limit);
@@ -54,7 +62,9 @@ class BackwardSearch {
   std::vector<int> sequence() const { return states_.ops_from(goal_); }  // of the cheapest schedule
 
  private:
-  static constexpr std::size_t kMostStates = 3'000'000;  // about 100 bytes each
+  // About 140 bytes each with the queue and the table. Three searches are there at a time at most, the easier
+  // ones without a queue: all of them stay below 2 GiB.
+  static constexpr std::size_t kMostStates = 5'000'000;
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
   struct Entry {
@@ -69,6 +79,8 @@ class BackwardSearch {
     }
   };
 
+  void begin_at(const ValueSet& wanted, int frontier);
+  void search(std::int64_t end, double limit);
   const WindowBound* bound_of(const BackwardSearch* easier) const;
   void enter(const BackwardState& state, double limit);
   void look_into(int at, double limit);
@@ -89,6 +101,8 @@ class BackwardSearch {
   std::int64_t looked_into_ = 0;
   int goal_ = -1;
   bool ended_ = false;
+  bool began_ = false;   // the search for the whole step
+  int next_prefix_ = 1;  // where the next beginning to search for ends
 };
 
 }  // namespace remint

@@ -48,6 +48,33 @@ bool BackwardStates::dominated(const BackwardState& state) const {
   return result;
 }
 
+// A run that leads to state `at` is taken out, and put back after `op`. If all still fits, both orders are
+// possible, and the one that keeps less for longer is the one to look into. Among rematerializations, the
+// last one is then that of the earliest op: no two orders rule each other out. What costs nothing stays where
+// it is, unless it is the last: each order that is ruled out must cost more than the way to the one that is
+// not.
+bool BackwardMoves::out_of_order(const BackwardStates& states, int at, int op, bool again) const {
+  std::vector<int> between;  // what runs between the two, looking back, the last one first
+  for (;;) {
+    const BackwardState& state = states[at];
+    if (state.parent < 0 || states[state.parent].frontier != state.frontier) return false;
+    const int moved = state.op;
+    const bool may_move =
+        again ? moved < op && problem_.cost[moved] > 0 : between.empty() || problem_.cost[moved] > 0;
+    if (may_move) {
+      ValueSet wanted = states[state.parent].wanted;
+      auto runs = [&](int other) {
+        if (problem_.outputs[other].meets(problem_.inputs[moved]) || !fits(wanted, other)) return false;
+        wanted = wanted.without(problem_.outputs[other]) | problem_.inputs[other];
+        return true;
+      };
+      if (std::all_of(between.rbegin(), between.rend(), runs) && runs(op) && fits(wanted, moved)) return true;
+    }
+    between.push_back(moved);
+    at = state.parent;
+  }
+}
+
 std::vector<int> BackwardStates::ops_from(int at) const {
   std::vector<int> ops;
   for (; at >= 0 && states_[at].op >= 0; at = states_[at].parent) ops.push_back(states_[at].op);

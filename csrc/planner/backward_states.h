@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "planner/watched_problem.h"
@@ -40,8 +41,8 @@ class BackwardStates {
  private:
   void grow_table();
 
-  std::vector<BackwardState> states_;
-  std::vector<int> table_;  // open addressing: 1 + the number of a state, or 0
+  std::deque<BackwardState> states_;  // it grows without a copy of all
+  std::vector<int> table_;            // open addressing: 1 + the number of a state, or 0
 };
 
 // What can have happened just before a state.
@@ -55,13 +56,10 @@ class BackwardMoves {
            problem_.space;
   }
 
-  // Whether the run of an op that led from `parent` to `state` could as well have come before the first run
-  // that is next.
-  bool can_wait(const BackwardState& parent, const BackwardState& state) const {
-    const int first = state.frontier - 1;
-    if (parent.frontier != state.frontier || !fits(parent.wanted, first)) return false;
-    return fits(parent.wanted.without(problem_.outputs[first]) | problem_.inputs[first], state.op);
-  }
+  // Whether a rematerialization among those that led to state `at` since the last first run could as well
+  // come before `op`, which leads on from there. Then the order with `op` later in time is looked into, too,
+  // and has the same end or a better one; so this one need not be.
+  bool out_of_order(const BackwardStates& states, int at, int op, bool again) const;
 
   // Visits an op, whether it ran again, and what was wanted then. First runs of ops before `begin` are not
   // looked at.

@@ -76,7 +76,7 @@ void QuickSearch::run(const ValueSet& wanted, int frontier, std::int64_t states,
     moves_.each_before(
         state.wanted, state.frontier,
         [&](int op, bool again, const ValueSet& before) {
-          if (!again && state.parent >= 0 && moves_.can_wait(states_[state.parent], state)) return;
+          if (moves_.out_of_order(states_, entry.state, op, again)) return;
           const int next = again ? state.frontier : state.frontier - 1;
           const double cost = state.cost + (again ? problem_.cost[op] : 0);
           enter({before, cost, 0, entry.state, static_cast<std::int16_t>(next), static_cast<std::int16_t>(op),

@@ -56,6 +56,11 @@ WindowBound::WindowBound(const WatchedProblem& problem, const WindowBound* easie
   }
 }
 
+void WindowBound::raise_prefix(int frontier, double bound) {
+  // What comes before an op comes before later ones, too.
+  for (std::size_t f = frontier; f < prefix_.size(); ++f) prefix_[f] = std::max(prefix_[f], bound);
+}
+
 void WindowBound::learn_from(const WindowBound& easier) {
   prefix_ = easier.prefix_;
   std::vector<int> number(problem_.ops(), -1);

@@ -30,6 +30,8 @@ class WindowBound {
   double operator()(const ValueSet& held, int frontier);
   // The same for nothing held, prepared ahead.
   double of_prefix(int frontier) const { return prefix_[frontier]; }
+  // The same is known to be so much at least, by a search for it.
+  void raise_prefix(int frontier, double bound);
 
  private:
   struct Stage {

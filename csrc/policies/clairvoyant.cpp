@@ -173,7 +173,7 @@ class Clairvoyant final : public Policy {
     ++above_mark_;
     above_seen_[id] = above_mark_;
     above_.assign(1, id);
-    for (std::size_t i = 0; i < above_.size() && i < kMostVisited; ++i) {
+    for (std::size_t i = 0; i < above_.size() && i < kMostAncestors; ++i) {
       if (i > 0 && !visit(above_[i])) continue;
       records_.for_parents(above_[i], [&](StorageId parent) {
         if (above_seen_[parent] == above_mark_ || records_.storage(parent).is_kept()) return;
@@ -230,6 +230,9 @@ class Clairvoyant final : public Policy {
 
   // Evicted storages that are looked at: more would not change much, and take long in long chains.
   static constexpr std::size_t kMostVisited = 200;
+  // A gradient that passed through a loop has the whole loop above it. To count a part of that is to evict
+  // it.
+  static constexpr std::size_t kMostAncestors = 2000;
   // To evict what is needed after all is worse.
   static constexpr std::size_t kMostChecked = 4096;
 

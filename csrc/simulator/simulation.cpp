@@ -139,6 +139,54 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
 }
 
 // Every value of the trace is used where an event names it, and at the end if it is held.
+// Before a source is written, what the program still has of the values computed from it is made resident and
+// pinned. By event: these tensors.
+std::vector<std::vector<std::int32_t>> Simulation::needed_before_writes() const {
+  const TraceColumns& trace = *trace_;
+  const std::size_t never = trace.num_events;
+  std::vector<std::int32_t> first_name(trace.num_tensors);
+  std::vector<char> stays(trace.num_tensors, 0);  // by first name: it has no recipe
+  std::vector<std::size_t> released(trace.num_tensors, never);
+  std::vector<std::vector<std::size_t>> writes(trace.num_tensors);  // by first name
+  for (std::size_t event = 0; event < trace.num_events; ++event) {
+    const EventKind kind = trace.kind(event);
+    const std::int64_t first_arg = trace.arg_offsets[event];
+    auto name_of = [&](std::int64_t a) { return first_name[trace.args[a]]; };
+    for (std::int64_t a = first_arg; a < trace.arg_offsets[event + 1]; ++a) {
+      if (kind == EventKind::kRelease) released[trace.args[a]] = event;
+      if (kind == EventKind::kPin || kind == EventKind::kFix) stays[name_of(a)] = 1;
+      if (trace.effects[a] != kReads) writes[name_of(a)].push_back(event);
+    }
+    for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
+      const std::int32_t alias = trace.aliases[t];
+      const bool mutates = alias >= 0 && kind == EventKind::kMutate;
+      first_name[t] = alias >= 0 ? name_of(first_arg + alias) : static_cast<std::int32_t>(t);
+      if (kind == EventKind::kConstant || alias == kOnce || alias == kRaw) stays[t] = 1;
+      if (mutates) writes[first_name[t]].push_back(event);
+    }
+  }
+  // By tensor: the first write after it was made of a source that it was computed from.
+  std::vector<std::size_t> ends(trace.num_tensors, never);
+  std::vector<std::vector<std::int32_t>> needed(trace.num_events);
+  for (std::size_t event = 0; event < trace.num_events; ++event) {
+    std::size_t end = never;
+    for (std::int64_t a = trace.arg_offsets[event]; a < trace.arg_offsets[event + 1]; ++a) {
+      const std::int32_t name = first_name[trace.args[a]];
+      if (stays[name]) {
+        auto next = std::upper_bound(writes[name].begin(), writes[name].end(), event);
+        if (next != writes[name].end()) end = std::min(end, *next);
+      }
+      // What was needed before an earlier write has no recipe since.
+      if (ends[trace.args[a]] > event) end = std::min(end, ends[trace.args[a]]);
+    }
+    for (std::int64_t t = trace.out_offsets[event]; t < trace.out_offsets[event + 1]; ++t) {
+      ends[t] = end;
+      if (end < released[t]) needed[end].push_back(static_cast<std::int32_t>(t));
+    }
+  }
+  return needed;
+}
+
 void Simulation::foresee() {
   std::vector<Foresight::Use> uses;
   std::vector<Nanoseconds> starts(trace_->num_events + 1, 0);
@@ -152,8 +200,10 @@ void Simulation::foresee() {
     const std::int32_t meant = last == written_before[tensor] ? tensor : last;
     uses.push_back({static_cast<std::uint64_t>(meant), static_cast<Foresight::Position>(event)});
   };
+  const std::vector<std::vector<std::int32_t>> needed = needed_before_writes();
   for (std::size_t event = 0; event < trace_->num_events; ++event) {
     starts[event + 1] = starts[event] + trace_->nanoseconds[event];
+    for (std::int32_t tensor : needed[event]) use(tensor, event);
     const std::int64_t first_arg = trace_->arg_offsets[event];
     if (trace_->kind(event) != EventKind::kRelease) {
       for (std::int64_t a = first_arg; a < trace_->arg_offsets[event + 1]; ++a) use(trace_->args[a], event);

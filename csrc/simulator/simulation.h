@@ -72,6 +72,7 @@ class Simulation final : private Device {
   class SimulatedOp;
 
   void foresee();
+  std::vector<std::vector<std::int32_t>> needed_before_writes() const;
   ValueId recorded_value_of(std::int32_t tensor);
   void add_tensor(ValueId value, BlockId raw);
   void add_constant(std::int32_t tensor);

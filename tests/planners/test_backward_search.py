@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,56 @@ def test_it_finds_what_brute_force_finds(seed):
         verify(graph, made, budget)
         assert made.cost == pytest.approx(least)
         assert graph.cost + search.bound == pytest.approx(least)
+
+
+def tight_graph(seed: int) -> Graph:
+    """A random graph in which many schedules cost the same, and some ops cost nothing."""
+    graph, r = random_graph(seed + 50000, 7, 8), random.Random(seed)
+    return Graph(tuple(replace(op, cost=r.choice((0, 1, 1, 2))) for op in graph.ops), graph.constants, graph.outputs)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_orders_left_out_and_prefixes_learned_change_no_result_when_memory_is_short(seed):
+    graph = tight_graph(seed)
+    numbered = NumberedGraph.of(graph)
+    for budget in (graph.min_budget_bytes, graph.min_budget_bytes + 1):
+        least = cheapest(graph, budget, any_order=True)
+        for prefixes in (False, True):
+            search = BackwardSearch(numbered.native, float(budget), list(range(len(numbered.nbytes))))
+            while prefixes and not search.learn_prefixes(5):
+                assert not search.ended, "the search for the whole step has not begun"
+            while not search.ended:
+                search.run(50, math.inf)
+            assert search.found == (least is not None), (seed, budget)
+            if least is None:
+                assert search.bound == math.inf
+                continue
+            made = Plan.from_sequence(graph, search.sequence)
+            verify(graph, made, budget)
+            assert made.cost == pytest.approx(least), (seed, budget)
+            assert graph.cost + search.bound == pytest.approx(least), (seed, budget)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_bound_of_a_search_that_has_not_ended_is_never_above_the_optimum(seed):
+    graph = tight_graph(seed + 500)
+    budget = graph.min_budget_bytes
+    least = cheapest(graph, budget, any_order=True)
+    numbered = NumberedGraph.of(graph)
+    search = BackwardSearch(numbered.native, float(budget), list(range(len(numbered.nbytes))))
+    search.learn_prefixes(3)
+    while not search.ended:
+        search.run(1, math.inf)
+        assert graph.cost + search.bound <= (math.inf if least is None else least + 1e-6)
+
+
+def test_prefixes_are_learned_before_the_search():
+    native = NumberedGraph.of(unit_chain(8)).native
+    search = BackwardSearch(native, 5.0, list(range(8)))
+    assert search.learn_prefixes(10**6)
+    search.run(10, math.inf)
+    with pytest.raises(ValueError, match="before"):
+        search.learn_prefixes(10)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -8,24 +8,6 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    from tests.support.ranks import Ranks
-
-    pair = Ranks()
-    yield pair
-    pair.close()
-
-
-@pytest.fixture(scope="module")
-def four_ranks():
-    from tests.support.ranks import Ranks
-
-    ranks = Ranks(4)
-    yield ranks
-    ranks.close()
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what the tests counted, also if they ran in several processes."""
     reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]

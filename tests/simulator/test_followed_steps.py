@@ -125,6 +125,18 @@ def test_simulations_learn_from_each_other(trace: Trace, percent: int, part: flo
     assert loss(100_000) < part * loss(0)
 
 
+@pytest.mark.parametrize(
+    ("layers", "length", "percent", "most"),
+    [(2, 24, 50, 1.27), (3, 60, 55, 1.12)],
+)
+def test_what_many_states_are_made_of_is_counted_once(layers: int, length: int, percent: int, most: float):
+    """All states of a loop are made of two large tensors, and gradients stand for the whole loop above them."""
+    trace = scan(layers, length)
+    found = _core.simulate_step(trace, budget=trace.peak_bytes * percent // 100, alignment=ALIGNMENT, search_events=0)
+    assert found is not None
+    assert found["rematerialized_ns"] <= (most - 1) * int(trace.nanoseconds.sum())
+
+
 @pytest.mark.parametrize("percent", [30, 40, 60])
 @pytest.mark.parametrize("seed", range(4))
 def test_to_look_longer_is_never_worse(seed: int, percent: int):
@@ -136,6 +148,35 @@ def test_to_look_longer_is_never_worse(seed: int, percent: int):
     assert quick is not None
     assert long is not None
     assert long["rematerialized_ns"] <= quick["rematerialized_ns"]
+
+
+def step_with_a_late_loss(length: int = 24) -> Trace:
+    """Return a step after which the program still has its loss, when the weights are written that it was made of."""
+    b = TraceBuilder()
+    weights = [b.constant(64) for _ in range(length)]
+    values = [b.call("input", [], [64], MICROSECOND)[0]]
+    for weight in weights:
+        values += b.call("forward", [values[-1], weight], [64], MICROSECOND)
+    (loss,) = b.call("loss", [values[-1]], [256], MICROSECOND)
+    (grad,) = b.call("loss backward", [values.pop()], [64], MICROSECOND)
+    for weight in reversed(weights):
+        value = values.pop()
+        (new,) = b.call("backward", [grad, value, weight], [64], MICROSECOND)
+        for tensor in (grad, value):
+            b.release(tensor)
+        grad = new
+    for weight in weights:
+        b.mutate("update", [weight], [0], MICROSECOND)
+    b.release(loss)
+    return b.build(held=[])
+
+
+def test_what_a_write_needs_is_foreseen():
+    """The loss is not used any more, but it is alive. So it is resident before the weights change."""
+    trace = step_with_a_late_loss()
+    found = _core.simulate_step(trace, budget=trace.peak_bytes * 60 // 100, alignment=ALIGNMENT, search_events=0)
+    assert found is not None
+    assert 0 < found["rematerialized_ns"] <= 0.4 * int(trace.nanoseconds.sum())
 
 
 @pytest.mark.parametrize("policy", ["lru", "coop"])

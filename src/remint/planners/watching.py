@@ -25,6 +25,8 @@ MOST_OPS = 250
 MOST_WATCHED = 256  # ValueSet::kMost
 SLICE = 4000  # states between two looks at the clock
 LARGE = 0.5  # of the largest value: what is watched from the beginning
+# Where the search before looked into so many states, those for the beginnings of the step come first: in parts of it.
+PREFIXES_FROM, PREFIXES_PART, PREFIX_SLICE = 20_000, 0.5, 20_000
 # States that a search for a plan with a tighter budget may look into, at least and in parts of those of the bound.
 TIGHTER_LEAST, TIGHTER_PART = 4000, 0.25
 # In a search for any plan: how much more what is left to pay counts than what was paid, and the states it looks into.
@@ -105,7 +107,10 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
     yield from _hurried(task, limit, problem)
     search: BackwardSearch | None = None
     while len(watched) <= MOST_WATCHED:
-        search = BackwardSearch(problem.native, float(task.budget), watched, search)
+        easier, search = search, BackwardSearch(problem.native, float(task.budget), watched, search)
+        if easier is not None and easier.looked_into >= PREFIXES_FROM:
+            for states in _prefixes(search, easier.looked_into):
+                yield Watched(bound, states=states)
         while not search.ended:
             if search.full:
                 return
@@ -125,6 +130,15 @@ def watch(task: Task, limit: Callable[[], float]) -> Iterator[Watched]:
             return
         yield from _tighter(task, limit, problem, watched, sequence, bound, search)
         watched = watched + more
+
+
+def _prefixes(search: BackwardSearch, looked_into: int) -> Iterator[int]:
+    """Search for the cheapest beginnings of the step first; yield the states of each slice."""
+    before, more = 0, True
+    while more and before < PREFIXES_PART * looked_into:
+        more = not search.learn_prefixes(PREFIX_SLICE)
+        yield search.looked_into - before
+        before = search.looked_into
 
 
 def _hurried(task: Task, limit: Callable[[], float], problem: Bundled) -> Iterator[Watched]:

@@ -25,6 +25,7 @@ from remint.runtime.live_run import LiveRun
 from remint.runtime.patches import collective_waits, module_paths, optimizer_steps, tensor_methods
 from remint.runtime.planning_command import planning_command
 from remint.runtime.rank import Rank, this_rank
+from remint.runtime.rank_exit import wait_at_exit
 from remint.simulator.simulate import policy_names
 from remint.trace import Trace
 from remint.trace.events import CALL, FRESH, MUTATE, ONCE
@@ -184,6 +185,7 @@ class budget:  # noqa: N801 (used like a function: `with remint.budget("2GiB")`)
     def _open_sessions(self, *, sleep: bool = True) -> tuple[list[_torch.Session], LiveRun]:
         """Open sessions that no thread is in yet, and their run. `sleep` lets them do so where the program fits."""
         sessions = self._new_sessions(sleep=sleep)
+        wait_at_exit()
         if self._costs is not None:
             sessions[0].set_costs(*costs_of(self._costs))
         tensor_methods.install()
