@@ -83,6 +83,9 @@ bench: setup
 	$(BIN)/python benchmarks/largest_input.py
 	$(BIN)/python benchmarks/overhead_per_op.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/learned.py
+	$(BIN)/python benchmarks/learned_figure.py $(if $(FULL),--again)
+	$(BIN)/python benchmarks/departures.py
 	$(BIN)/python benchmarks/tiers.py
 	$(BIN)/python benchmarks/planned_tiers.py
 	$(BIN)/python benchmarks/distributed.py $(if $(FULL),75 60 45)

@@ -22,15 +22,15 @@ import report
 import workloads
 
 POINTS = {
-    "unet": (70, 60, 50, 45, 40),
-    "gpt": (60, 40, 30, 25, 21),
-    "lstm": (70, 50, 40, 35),
-    "mamba": (70, 60, 50, 45),
+    "unet": (60, 50, 45, 40),
+    "gpt": (40, 30, 25, 21),
+    "lstm": (60, 50, 40, 35),
+    "mamba": (60, 50, 45),
 }
 TITLES = {"unet": "U-Net", "gpt": "GPT", "lstm": "LSTM, cell by cell", "mamba": "Mamba"}
 KINDS = {"greedy": "tab:red", "learned": "tab:blue", "planned": "tab:green", "bound": "black"}
-BOUND_SECONDS = 10
-PLANNING_SECONDS = 20.0  # to wait for the plan of a point
+BOUND_SECONDS = 5
+PLANNING_SECONDS = 12.0  # to wait for the plan of a point
 ALIGNMENT = 64
 KEPT = report.RESULTS / "learned_figure.json"
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "learned.svg"

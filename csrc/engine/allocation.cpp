@@ -61,9 +61,18 @@ void Allocation::refuse(Bytes nbytes) {
 }
 
 BlockId Allocation::allocate_guided(Bytes nbytes) {
-  const Stopwatch stopwatch(state_.statistics.searching);
   Guide& guide = state_.guide;
-  if (guide.next(nbytes)) {
+  const bool known = guide.next(nbytes);
+  // Mostly there is nothing to evict: to look at the clock would take longer.
+  if (known && guide.victims().empty() && !guide.refuses()) {
+    const BlockId block = state_.arena->allocate_at(guide.address(), nbytes);
+    if (block != kNone) return block;
+    guide.departs(Departure::kAddress);
+    stop_following();
+    return kNone;
+  }
+  const Stopwatch stopwatch(state_.statistics.searching);
+  if (known) {
     for (const auto& [tag, victim] : guide.victims()) {
       // Evicting one can free another for good.
       if (!state_.records.storage(victim).has_bytes() || state_.root_tag(victim) != tag) continue;
@@ -115,7 +124,8 @@ void Allocation::free_raw(BlockId block, Bytes nbytes) {
 void Allocation::place(Nanoseconds cost, Bytes nbytes) {
   End& end = state_.running.innermost().end;
   end = End::kLow;
-  if (!state_.settings.partition || nbytes <= 0) return;
+  // A guide has addresses of its own.
+  if (!state_.settings.partition || nbytes <= 0 || state_.guide.active()) return;
   const double weight = static_cast<double>(nbytes);
   const double log_density = std::log2((static_cast<double>(cost) + 1.0) / weight);
   log_density_sum_ += weight * log_density;

@@ -36,6 +36,8 @@ void Engine::fix(ValueId value) {
 void Engine::follow(const GuidedStep& step, const StepNumbers& numbers) {
   state_.guide.begin(step, numbers);
   state_.deallocation = Deallocation::kLazy;
+  // The guide knows who is evicted: nobody asks for costs.
+  state_.policy->neighbourhood().pause();
 }
 
 void Engine::make_ahead(std::size_t op) {

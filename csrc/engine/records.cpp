@@ -55,7 +55,7 @@ OpId Records::add_op(Nanoseconds cost, std::uint64_t tag, const std::vector<Valu
     op.inputs.push_back({inputs[i], static_cast<std::uint32_t>(v.readers.size())});
     v.readers.push_back({id, i});
     ++storages_[v.storage].readers;
-    if (v.op != kNone) op.depth = std::max(op.depth, ops_[v.op].depth + 1);
+    if (v.op != kNone) op.depth = std::max(op.depth, v.depth + 1);
   }
   return id;
 }
@@ -69,6 +69,7 @@ void Records::add_output(OpId id, ValueId value, std::uint32_t takes_over) {
                              [&](ValueId other) { return other != value && values_[other].op == id; });
   if (!counted) s.cost += op.cost;
   v.op = id;
+  v.depth = op.depth;
   op.outputs.push_back(value);
   ++op.remaining;
   if (takes_over != kNone || !op.takes_over.empty()) {
@@ -99,8 +100,10 @@ bool Records::dead(StorageId id) const {
 
 void Records::remove_reader(ValueId value, std::uint32_t reader) {
   Value& v = values_[value];
-  v.readers[reader] = v.readers.back();
-  ops_[v.readers[reader].op].inputs[v.readers[reader].input].reader = reader;
+  if (reader != v.readers.size() - 1) {
+    v.readers[reader] = v.readers.back();
+    ops_[v.readers[reader].op].inputs[v.readers[reader].input].reader = reader;
+  }
   v.readers.pop_back();
   --storages_[v.storage].readers;
 }

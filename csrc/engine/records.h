@@ -65,8 +65,9 @@ struct Value {
   StorageId storage = kNone;
   OpId op = kNone;  // kNone: no recipe, a constant
   bool defined = false;
-  bool offloaded = false;  // it is in the copy of its storage, which is offloaded
-  std::uint64_t tag = 0;   // the caller's name for it
+  bool offloaded = false;   // it is in the copy of its storage, which is offloaded
+  std::uint64_t tag = 0;    // the caller's name for it
+  std::uint32_t depth = 0;  // of its recipe, if it has one: that of the op
   // Ops that read this value, with the position among their inputs.
   struct Reader {
     OpId op;

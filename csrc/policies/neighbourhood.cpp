@@ -35,6 +35,7 @@ class Closures final : public Neighbourhood {
       : Neighbourhood(records, tier), descendants_(descendants), limits_(limits) {}
 
   void added(StorageId id) override {
+    if (paused_) return;
     reserve(id);
     cache_[id] = Cached{};
     cache_[id].pending = true;
@@ -44,6 +45,7 @@ class Closures final : public Neighbourhood {
   }
 
   void costs_more(StorageId id, Nanoseconds more) override {
+    if (paused_) return;
     reserve(id);
     Outdated outdated{id, more, {}, {}};
     reach<kDown>(id, [&](StorageId next, bool resident) {
@@ -64,6 +66,7 @@ class Closures final : public Neighbourhood {
   }
 
   void evicted(StorageId id) override {
+    if (paused_) return;
     reserve(id);
     const bool sees_pending = this->sees_pending(id);
     invalidate_around(id, [&](Cached& above) {
@@ -72,6 +75,7 @@ class Closures final : public Neighbourhood {
   }
 
   void materialized(StorageId id) override {
+    if (paused_) return;
     reserve(id);
     if (cache_[id].pending) {
       cache_[id].pending = false;
@@ -90,11 +94,16 @@ class Closures final : public Neighbourhood {
   void fetched(StorageId id) override { dropping(id); }
 
   void dropping(StorageId id) override {
+    if (paused_) return;
     reserve(id);
     invalidate_around(id, [](Cached&) {});
   }
 
+  // DTR's reference is followed to the letter, and an index has to hear of every change.
+  void pause() override { paused_ = paused_ || (!descendants_ && !notes_changes()); }
+
   Nanoseconds cost(StorageId id) override {
+    if (paused_) start_anew();
     reserve(id);
     Cached& cached = cache_[id];
     if (!cached.up) cached.ancestors = walk<kUp>(id);
@@ -127,6 +136,14 @@ class Closures final : public Neighbourhood {
     std::vector<StorageId> above_of;  // in whose closure of ancestors it is
     std::vector<StorageId> below_of;
   };
+
+  void start_anew() {
+    paused_ = false;
+    std::fill(cache_.begin(), cache_.end(), Cached{});
+    outdated_.clear();
+    pending_.clear();
+    pending_cost_ = 0;
+  }
 
   void reserve(StorageId id) {
     if (id >= cache_.size()) {
@@ -270,6 +287,7 @@ class Closures final : public Neighbourhood {
 
   const bool descendants_;
   const Limits limits_;
+  bool paused_ = false;
   std::vector<Cached> cache_;
   std::vector<std::uint64_t> visited_;
   std::uint64_t marks_ = 0;

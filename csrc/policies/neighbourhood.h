@@ -64,12 +64,17 @@ class Neighbourhood {
   // lose its recipe.
   virtual void dropping(StorageId) {}
 
+  // Nobody will ask for costs for a while: what changes is not followed. Whoever asks again ends that, and
+  // then everything is looked at anew.
+  virtual void pause() {}
+
   virtual Nanoseconds cost(StorageId id) { return records_.storage(id).cost; }
 
   // Where storages whose cost may have changed are noted, for policies that keep an index.
   void note_changes_in(ChangeList* changes) { changes_ = changes; }
 
  protected:
+  bool notes_changes() const { return changes_ != nullptr; }
   void changed(StorageId id) {
     if (changes_ != nullptr) changes_->add(id);
   }

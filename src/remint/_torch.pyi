@@ -45,8 +45,8 @@ class LearningFigures(TypedDict):
     greedy: tuple[int, int, int, int]
     learned: tuple[int, int, int, int]
     planned: tuple[int, int, int, int]
-    predicted: tuple[int, int, int, int]
-    measured: tuple[int, int, int, int]
+    predicted: tuple[int, int, int, int, int]
+    measured: tuple[int, int, int, int, int]
     num_plans: int
     planning: bool
     num_departures: int

@@ -134,7 +134,7 @@ class PySession {
     for (const auto& [name, outcome] :
          {std::pair("predicted", &f.predicted), std::pair("measured", &f.measured)}) {
       d[name] = py::make_tuple(outcome->peak, outcome->num_rematerializations, outcome->computed,
-                               outcome->rematerialized);
+                               outcome->rematerialized, outcome->cpu);
     }
     d["num_plans"] = f.num_plans;
     d["planning"] = f.planning;

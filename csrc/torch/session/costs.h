@@ -2,8 +2,10 @@
 // because a single measurement can be an outlier (page faults, lazy initialisation, another process).
 #pragma once
 
+#include <c10/util/flat_hash_map.h>
+
 #include <cstdint>
-#include <unordered_map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,7 +21,12 @@ class CostEstimates {
     std::uint32_t count = 0;
   };
 
-  Estimate& of(std::uint64_t signature) { return estimates_[signature]; }
+  // It stays where it is.
+  Estimate& of(std::uint64_t signature) {
+    std::unique_ptr<Estimate>& estimate = estimates_[signature];
+    if (estimate == nullptr) estimate = std::make_unique<Estimate>();
+    return *estimate;
+  }
 
   // The first measurement of an op is its worst, mostly; later ones move the estimate a little, and down
   // faster than up, since nothing makes a kernel run faster than it can.
@@ -36,7 +43,7 @@ class CostEstimates {
   }
 
  private:
-  std::unordered_map<std::uint64_t, Estimate> estimates_;
+  ska::flat_hash_map<std::uint64_t, std::unique_ptr<Estimate>> estimates_;
 };
 
 // Costs that the caller gives instead of the clock: for each op of the program in order, its cost and the

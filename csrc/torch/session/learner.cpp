@@ -19,6 +19,10 @@ constexpr std::size_t kMostEvents = 4'000'000;
 constexpr std::uint32_t kMostFailures = 3;
 // For a step, something better than the policy's own choice is searched for so often: once per limit.
 constexpr std::uint32_t kMostSearches = sizeof kShrinks / sizeof *kShrinks;
+// Where so many steps in a row were others than those that are known, learning rests: for 2 steps, 4, 8 and
+// so on. A program whose steps never repeat loses next to nothing then.
+constexpr std::uint32_t kPatience = 3;
+constexpr std::uint32_t kLongestRest = 5;  // two to the power of it
 // A trace has numbers of 32 bits.
 constexpr std::uint64_t kLargestNumber = std::uint64_t{1} << 30;
 // CPU seconds of the plans of a step, one after the other: a quick one, and better ones. A step that loses
@@ -74,8 +78,10 @@ bool Learner::find_boundary() {
 
 void Learner::boundary() {
   collect_answer();
+  times_.step_ended(state_);
   figures_before_ = figures_;
   std::uint32_t ended = kNone;
+  const bool tried = following_ != kNone || recording_;
   // A step that fits has nothing to learn.
   const bool pressed = state_.engine->statistics().num_evicted() > at_begin_.num_evicted();
   if (following_ != kNone) {
@@ -97,6 +103,7 @@ void Learner::boundary() {
     count(figures_.greedy);
   }
   stop_recording();
+  if (tried) rest_if_in_vain(ended);
   if (ended != kNone && last_ != kNone) known_[last_].next = ended;
   last_ = ended;
   last_numbers_ = std::exchange(state_.step_numbers, {});
@@ -112,7 +119,19 @@ void Learner::boundary() {
     if (chooses && (num_choices_ < kFirstChoices || ++since_choice_ >= kStepsPerChoice)) record();
     return;
   }
+  if (rest_ > 0) {
+    --rest_;
+    last_ = kNone;
+    return;
+  }
   if (ended == kNone || !follow(next_of(ended))) record();
+}
+
+// A step was noted or followed; `ended` is the known one that it was, if any.
+void Learner::rest_if_in_vain(std::uint32_t ended) {
+  const bool came_before = ended != kNone && (known_[ended].num_seen > 1 || known_[ended].num_followed > 0);
+  num_in_vain_ = came_before ? 0 : num_in_vain_ + 1;
+  if (num_in_vain_ > kPatience) rest_ = 1U << std::min(num_in_vain_ - kPatience, kLongestRest);
 }
 
 void Learner::forget_steps() {
@@ -154,6 +173,7 @@ void Learner::interrupted() {
   stop_recording();
   last_ = kNone;
   backward_ = false;
+  times_.step_ended(state_);
   at_begin_ = state_.engine->statistics();
   state_.step_numbers.begin(state_.next_number);
 }
@@ -239,6 +259,7 @@ std::uint32_t Learner::learn() {
     known_.emplace_back();
   }
   KnownStep& known = known_[id];
+  ++known.num_seen;
   known.trace = std::move(*step);
   // A step that nobody noted came before: it is thought to have been the same as this one. If it was not, the
   // constants are not found where they should be, and the step is noted again.
@@ -285,13 +306,12 @@ bool Learner::follow(std::uint32_t id) {
     if (!known.guide) {
       state_.engine->compact();
       if (!find_constants(known, surroundings, sizes)) return false;
-      for (Bytes shrink : kShrinks) {
-        if (!make_guide(known, shrink, surroundings, sizes)) break;
-        if (known.guide) break;
-      }
+      search_guide(known, surroundings, sizes);
     }
     known.placed_for = surroundings;
     if (!known.guide) known.simulated.reset();
+  } else if (known.num_followed == kFollowedBeforePlanning && !known.planned) {
+    take_warm_costs(known, surroundings, sizes);
   }
   take_plan(id, surroundings, sizes);
   ask_for_plan(id, surroundings, sizes);
@@ -304,6 +324,8 @@ bool Learner::follow(std::uint32_t id) {
   used_by_others_ = 0;
   for (const Occupied& other : surroundings.others) used_by_others_ += other.nbytes;
   state_.arena->reset_recent_peak();
+  predicted_cpu_ = times_.predict(known.simulated->computed + known.simulated->rematerialized,
+                                  known.signatures.size() + known.simulated->num_rematerializations);
   state_.engine->follow(*known.guide, state_.step_numbers);
   return true;
 }
@@ -336,6 +358,50 @@ void Learner::choose_tier_use(const KnownStep& known) {
   if (!best) return;
   tier.set_use(*best);
   figures_.tier_use = name_of(*best);
+}
+
+// ── Guides ──
+
+// In smaller and smaller parts of the budget.
+bool Learner::search_guide(KnownStep& known, const Surroundings& surroundings,
+                           const std::vector<Bytes>& sizes) {
+  for (Bytes shrink : kShrinks) {
+    if (!make_guide(known, shrink, surroundings, sizes) || known.guide) break;
+  }
+  return known.guide.has_value();
+}
+
+// What a step is noted with are the costs of a cold start: the first steps of a program touch new memory, and
+// measure each kernel once. Once it was followed a few times, the guide is made again with what kernels take
+// by now, unless that makes it worse.
+void Learner::take_warm_costs(KnownStep& known, const Surroundings& surroundings,
+                              const std::vector<Bytes>& sizes) {
+  ++known.num_followed;
+  RecordedColumns& columns = known.trace.columns;
+  Nanoseconds cold = 0;
+  Nanoseconds warm = 0;
+  for (std::size_t event = 0; event < columns.kinds.size(); ++event) {
+    const auto kind = static_cast<EventKind>(columns.kinds[event]);
+    if (kind != EventKind::kCall && kind != EventKind::kMutate) continue;
+    const CostEstimates::Estimate& estimate = state_.costs.of(columns.signatures[event]);
+    cold += columns.nanoseconds[event];
+    if (estimate.count > 0) columns.nanoseconds[event] = estimate.cost;
+    warm += columns.nanoseconds[event];
+  }
+  if (cold <= 0 || warm == cold) return;
+  const double ratio = static_cast<double>(warm) / static_cast<double>(cold);
+  auto warmed = [&](Nanoseconds cost) { return static_cast<Nanoseconds>(static_cast<double>(cost) * ratio); };
+  known.greedy_rematerialized = warmed(known.greedy_rematerialized);
+  SimulatedStep before = std::move(*known.simulated);
+  GuidedStep guide = std::move(*known.guide);
+  before.computed = warmed(before.computed);
+  before.rematerialized = warmed(before.rematerialized);
+  known.guide.reset();
+  if (search_guide(known, surroundings, sizes) && known.simulated->rematerialized <= before.rematerialized)
+    return;
+  known.simulated = std::move(before);
+  known.guide = std::move(guide);
+  known.planned = false;
 }
 
 // ── Plans of another process ──
@@ -390,9 +456,10 @@ void Learner::note_outcome(KnownStep& known) {
   ++known.num_followed;
   const Statistics& now = state_.engine->statistics();
   figures_.predicted = {known.simulated->peak + used_by_others_, known.simulated->num_rematerializations,
-                        known.simulated->computed, known.simulated->rematerialized};
+                        known.simulated->computed, known.simulated->rematerialized, predicted_cpu_};
   figures_.measured = {peak_, now.num_rematerializations - at_begin_.num_rematerializations,
-                       now.computed - at_begin_.computed, now.rematerialized - at_begin_.rematerialized};
+                       now.computed - at_begin_.computed, now.rematerialized - at_begin_.rematerialized,
+                       times_.last()};
 }
 
 // Where the constants of a step are now. False if one of them is not there.
@@ -467,10 +534,14 @@ StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) 
 // False if there is no use in trying with less.
 bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
                          const std::vector<Bytes>& sizes) {
-  StepLimits limits = limits_with(surroundings, shrink);
-  // A step can begin in other surroundings again and again.
-  if (known.num_searches++ >= kMostSearches) limits.search_events = 0;
   const auto id = static_cast<std::uint32_t>(&known - known_.data());
+  StepLimits limits = limits_with(surroundings, shrink);
+  // A step can begin in other surroundings again and again, and what was seen once may never come again. A
+  // search takes longer than many steps: it is for those that were followed, or that come in a row and have
+  // no guide yet.
+  const bool comes_again =
+      known.num_followed >= kFollowedBeforePlanning || (known.num_seen >= kMostFailures && known.next == id);
+  if (!comes_again || known.num_searches++ >= kMostSearches) limits.search_events = 0;
   known.simulated.reset();
   known.planned = false;
   auto take_if_placed = [&](SimulatedStep& way, bool planned) {

@@ -22,6 +22,7 @@
 #include "torch/observe/recorder.h"
 #include "torch/session/planning_process.h"
 #include "torch/session/state.h"
+#include "torch/session/step_times.h"
 
 namespace remint {
 
@@ -38,6 +39,9 @@ struct StepOutcome {
   std::uint64_t num_rematerializations = 0;
   Nanoseconds computed = 0;
   Nanoseconds rematerialized = 0;
+  // Of the thread's CPU time, all of it: kernels, the program's own code, and what the session does. 0:
+  // unknown.
+  Nanoseconds cpu = 0;
 };
 
 struct LearningFigures {
@@ -109,6 +113,7 @@ class Learner {
     std::optional<PlannedActions> answer;  // a plan that was not looked at yet
     std::optional<PlannedActions> plan;    // the one that is followed, or was
     bool planned = false;                  // the guide is that of the plan
+    std::uint32_t num_seen = 0;            // times that it was noted
     std::uint32_t num_followed = 0;        // times that its guide was followed to the end
     std::uint32_t num_questions = 0;       // that the process was asked
     Bytes plan_less = 0;                   // parts of the budget, in 1/1024, that the next plan leaves unused
@@ -119,6 +124,7 @@ class Learner {
 
   std::uint32_t next_of(std::uint32_t id) const;
   void boundary();
+  void rest_if_in_vain(std::uint32_t ended);
   void forget_steps();
   void forget_found_steps();
   void check_op(const Operator& op, std::uint64_t signature);
@@ -138,6 +144,8 @@ class Learner {
   std::vector<std::int32_t> used_afterwards(std::uint32_t id) const;
   void count(StepFigures& figures);
   void note_outcome(KnownStep& known);
+  bool search_guide(KnownStep& known, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  void take_warm_costs(KnownStep& known, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
 
   SessionState& state_;
   Recorder recorder_;
@@ -156,7 +164,13 @@ class Learner {
   // With a tier: steps that were simulated, and steps since.
   std::uint32_t num_choices_ = 0;
   std::uint32_t since_choice_ = 0;
+  // Steps in a row that were noted or followed, and were no step that came before; boundaries until the next
+  // try.
+  std::uint32_t num_in_vain_ = 0;
+  std::uint32_t rest_ = 0;
   Statistics at_begin_;
+  StepTimes times_;
+  Nanoseconds predicted_cpu_ = 0;
   Statistics at_last_begin_;
   bool counted_ = false;            // the step at hand is among the figures
   LearningFigures figures_before_;  // without the step before

@@ -49,6 +49,7 @@ void OpCall::run(const KernelCall& call, const Operator& op, torch::jit::Stack* 
     ~Cleanup() {
       call.arguments_.locked();
       call.drop_recipe();
+      call.form_.clear();
       call.saved_arguments_.clear();
       call.saved_statistics_.clear();
       call.random_.reset();
@@ -133,6 +134,7 @@ void OpCall::run(bool last_try) {
     state_.timer->stop([estimate = estimate_](Nanoseconds cost) { CostEstimates::update(*estimate, cost); });
   }
   elsewhere_ = state_.engine->statistics().searching + state_.collectives - elsewhere;
+  state_.in_kernels += ended_ - started_ - elsewhere_;
 }
 
 void OpCall::call_kernel() {
@@ -230,11 +232,12 @@ void OpCall::write_recipe(OpDescription& description) {
   Recipe& recipe = state_.recipes.add(recipe_);
   recipe.op = op_;
   recipe.source = state_.source;
-  recipe.keys = call_->keys;
-  recipe.local_keys = c10::impl::tls_local_dispatch_key_set();
-  recipe.grad_mode = c10::GradMode::is_enabled();
   recipe.random = std::move(random);
-  copy_arguments(recipe);
+  form_.op = op_;
+  form_.keys = call_->keys;
+  form_.local_keys = c10::impl::tls_local_dispatch_key_set();
+  form_.grad_mode = c10::GradMode::is_enabled();
+  copy_arguments();
   for (Arguments::Touched& touched : touched_storages) {
     if (touched.read || touched.write == Write::kInPlace) {
       touched.input = static_cast<std::uint32_t>(description.inputs.size());
@@ -250,50 +253,48 @@ void OpCall::write_recipe(OpDescription& description) {
       output.replaces = touched.value;
     }
     description.outputs.push_back(output);
-    recipe.results.push_back({Recipe::Result::kWritten, output.nbytes});
+    form_.results.push_back({RecipeForm::Result::kWritten, output.nbytes});
   }
   num_written_ = description.outputs.size();
-  recipe.slots.reserve(arguments_.uses().size());
   for (const Arguments::Use& use : arguments_.uses()) {
     // The recipe must not keep the tensor.
     if (use.element >= 0) {
-      c10::IValue& argument = recipe.arguments[use.argument];
-      if (recipe.slots.empty() || recipe.slots.back().argument != use.argument) {
+      c10::IValue& argument = form_.arguments[use.argument];
+      if (form_.slots.empty() || form_.slots.back().argument != use.argument) {
         argument = c10::IValue(argument.toList().copy());
       }
       argument.toList().set(static_cast<std::size_t>(use.element), c10::IValue(at::Tensor()));
     }
-    Recipe::Slot& slot = recipe.slots.emplace_back();
+    RecipeForm::Slot& slot = form_.slots.emplace_back();
     slot.argument = use.argument;
     slot.element = use.element;
     slot.look.assign(*use.tensor);
     if (use.touched == kNone) continue;
     const Arguments::Touched& touched = touched_storages[use.touched];
     if (touched.input != kNone) {
-      slot.kind = Recipe::Slot::Kind::kInput;
+      slot.kind = RecipeForm::Slot::Kind::kInput;
       slot.index = touched.input;
     } else if (touched.output != kNone) {
-      slot.kind = Recipe::Slot::Kind::kOutput;
+      slot.kind = RecipeForm::Slot::Kind::kOutput;
       slot.index = touched.output;
     } else {
-      slot.kind = Recipe::Slot::Kind::kScratch;
+      slot.kind = RecipeForm::Slot::Kind::kScratch;
     }
   }
 }
 
 // Copies the arguments but for tensors that the op reads or writes: to copy one and drop the copy would cost
 // four atomic operations. Uses are in the order of the arguments.
-void OpCall::copy_arguments(Recipe& recipe) const {
+void OpCall::copy_arguments() {
   const std::size_t count = stack_->size() - first_;
   auto use = arguments_.uses().begin();
   const auto end = arguments_.uses().end();
-  recipe.arguments.reserve(count);
   for (std::size_t a = 0; a < count; ++a) {
     while (use != end && use->argument < a) ++use;
     if (use != end && use->argument == a && use->element < 0) {
-      recipe.arguments.emplace_back();
+      form_.arguments.emplace_back();
     } else {
-      recipe.arguments.push_back((*stack_)[first_ + a]);
+      form_.arguments.push_back((*stack_)[first_ + a]);
     }
   }
 }
@@ -301,6 +302,11 @@ void OpCall::copy_arguments(Recipe& recipe) const {
 void OpCall::drop_recipe() {
   if (recipe_ != kNoRecipe) state_.recipes.remove(recipe_);
   recipe_ = kNoRecipe;
+}
+
+// All that the op made is known.
+void OpCall::complete_recipe() {
+  if (recipe_ != kNoRecipe) state_.recipes[recipe_].form = state_.recipes.share(form_, signature_);
 }
 
 // Finds the storages that the kernel made.
@@ -340,6 +346,7 @@ void OpCall::describe_result(OpDescription& description, std::vector<BlockId>& b
   description.tag = recipe_;
   blocks.assign(description.outputs.size(), kNone);
   describe_fresh(description, blocks);
+  complete_recipe();
   for (Output& output : description.outputs) output.once = once;
   keep_running(blocks);
   state_.block_makers.end(state_.next_number);
@@ -365,7 +372,7 @@ void OpCall::describe_fresh(OpDescription& description, std::vector<BlockId>& bl
     output.nbytes = raw.nbytes;
     description.outputs.push_back(output);
     blocks.push_back(raw.block);
-    recipe().results.push_back({fresh.returned, raw.nbytes});
+    form_.results.push_back({fresh.returned, raw.nbytes});
   }
   estimate_->nbytes = nbytes;
   if (recipe_ != kNoRecipe) return;
@@ -425,6 +432,7 @@ bool OpCall::failed(OpDescription& description, std::vector<BlockId>& blocks) {
   state_.given_costs.advance();
   description.cost = 1;
   description.tag = recipe_;
+  complete_recipe();
   blocks.assign(description.outputs.size(), kNone);
   state_.forget_dropped();
   signature_ = 0;

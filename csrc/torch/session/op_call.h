@@ -52,9 +52,9 @@ class OpCall final : private ProgramOp {
 
   bool prepare_retry();
   void write_recipe(OpDescription& description);
-  void copy_arguments(Recipe& recipe) const;
+  void copy_arguments();
+  void complete_recipe();
   void drop_recipe();
-  Recipe& recipe() { return state_.recipes[recipe_]; }
   void find_fresh();
   void describe_fresh(OpDescription& description, std::vector<BlockId>& blocks);
   void observe_arguments();
@@ -86,6 +86,7 @@ class OpCall final : private ProgramOp {
   bool opaque_ = false;     // something that is not a plain tensor came out
   bool observing_ = false;  // the op at hand is in `observed_`
   std::uint64_t recipe_ = kNoRecipe;
+  RecipeForm form_;  // of the recipe
   std::uint64_t signature_ = 0;
   CostEstimates::Estimate* estimate_ = nullptr;
   Nanoseconds started_ = 0;

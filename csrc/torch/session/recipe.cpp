@@ -4,8 +4,38 @@
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace remint {
+namespace {
+
+// Whether two arguments are the same to the bit; false also where that is not known.
+bool surely_same(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isTensor()) return b.isTensor() && !a.toTensor().defined() && !b.toTensor().defined();
+  if (a.isNone()) return b.isNone();
+  if (a.isInt()) return b.isInt() && a.toInt() == b.toInt();
+  if (a.isBool()) return b.isBool() && a.toBool() == b.toBool();
+  if (a.isDouble()) {
+    // Zeros have signs.
+    if (!b.isDouble()) return false;
+    const double x = a.toDouble();
+    const double y = b.toDouble();
+    return std::memcmp(&x, &y, sizeof x) == 0;
+  }
+  if (a.isDevice()) return b.isDevice() && a.toDevice() == b.toDevice();
+  if (a.isString()) return b.isString() && a.toStringRef() == b.toStringRef();
+  if (a.isList() && b.isList()) {
+    const c10::ArrayRef<c10::IValue> x = a.toListRef();
+    const c10::ArrayRef<c10::IValue> y = b.toListRef();
+    return x.size() == y.size() &&
+           std::equal(x.begin(), x.end(), y.begin(), [](const c10::IValue& one, const c10::IValue& other) {
+             return surely_same(one, other);
+           });
+  }
+  return false;
+}
+
+}  // namespace
 
 bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
@@ -19,6 +49,11 @@ at::Generator generator_of(const Backend& backend, const Operator& op, const tor
     if (argument.isGenerator()) return argument.toGenerator();
   }
   return backend.default_generator();
+}
+
+bool TensorLook::operator==(const TensorLook& other) const {
+  return offset == other.offset && dtype == other.dtype && conjugate == other.conjugate &&
+         negative == other.negative && requires_grad == other.requires_grad && extents == other.extents;
 }
 
 void TensorLook::assign(const at::Tensor& tensor) {
@@ -57,21 +92,44 @@ at::Tensor TensorLook::tensor_at(Backend& backend, void* address, std::size_t nb
   return tensor;
 }
 
-torch::jit::Stack make_stack(const Recipe& recipe, const std::vector<at::Tensor>& tensors) {
-  torch::jit::Stack stack = recipe.arguments;
-  for (std::size_t s = 0; s < recipe.slots.size(); ++s) {
-    const Recipe::Slot& slot = recipe.slots[s];
+bool RecipeForm::Slot::operator==(const Slot& other) const {
+  return kind == other.kind && index == other.index && argument == other.argument &&
+         element == other.element && look == other.look;
+}
+
+bool RecipeForm::surely_same(const RecipeForm& other) const {
+  return op == other.op && keys == other.keys && local_keys.included_ == other.local_keys.included_ &&
+         local_keys.excluded_ == other.local_keys.excluded_ && grad_mode == other.grad_mode &&
+         slots == other.slots && results == other.results && arguments.size() == other.arguments.size() &&
+         std::equal(arguments.begin(), arguments.end(), other.arguments.begin(),
+                    [](const c10::IValue& a, const c10::IValue& b) { return remint::surely_same(a, b); });
+}
+
+torch::jit::Stack make_stack(const RecipeForm& form, const std::vector<at::Tensor>& tensors) {
+  torch::jit::Stack stack = form.arguments;
+  for (std::size_t s = 0; s < form.slots.size(); ++s) {
+    const RecipeForm::Slot& slot = form.slots[s];
     if (slot.element < 0) {
       stack[slot.argument] = tensors[s];
       continue;
     }
     // The list of the recipe itself must not be written to.
-    if (s == 0 || recipe.slots[s - 1].argument != slot.argument) {
+    if (s == 0 || form.slots[s - 1].argument != slot.argument) {
       stack[slot.argument] = c10::IValue(stack[slot.argument].toList().copy());
     }
     stack[slot.argument].toList().set(static_cast<std::size_t>(slot.element), c10::IValue(tensors[s]));
   }
   return stack;
+}
+
+std::shared_ptr<const RecipeForm> RecipeTable::share(const RecipeForm& draft, std::uint64_t signature) {
+  latest_.resize(kLatest);
+  std::shared_ptr<const RecipeForm>& latest = latest_[signature >> 54];
+  if (latest != nullptr && latest->surely_same(draft)) return latest;
+  auto form = std::make_shared<const RecipeForm>(draft);
+  // What would never be found the same is not kept for later.
+  if (form->surely_same(*form)) latest = form;
+  return form;
 }
 
 }  // namespace remint

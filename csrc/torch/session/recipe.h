@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/containers.h"
 #include "base/types.h"
 #include "torch/backends/backend.h"
 #include "torch/dispatch/operators.h"
@@ -27,6 +28,8 @@ struct TensorLook {
   at::IntArrayRef sizes() const { return {extents.data(), extents.size() / 2}; }
   at::IntArrayRef strides() const { return {extents.data() + extents.size() / 2, extents.size() / 2}; }
 
+  bool operator==(const TensorLook& other) const;
+
   void assign(const at::Tensor& tensor);
   // A tensor that looks like this at `nbytes` of memory, which it does not own.
   at::Tensor tensor_at(Backend& backend, void* address, std::size_t nbytes) const;
@@ -39,7 +42,8 @@ bool is_whole(const at::Tensor& tensor, const c10::StorageImpl& storage);
 at::Generator generator_of(const Backend& backend, const Operator& op, const torch::jit::Stack& stack,
                            std::size_t first);
 
-struct Recipe {
+// What the recipes of ops that look alike share.
+struct RecipeForm {
   // One tensor among the arguments.
   struct Slot {
     enum class Kind : std::uint8_t {
@@ -53,71 +57,83 @@ struct Recipe {
     std::uint32_t argument = 0;
     std::int32_t element = -1;  // of a list
     TensorLook look;
+
+    bool operator==(const Slot& other) const;
   };
   // Where an output of the op comes from.
   struct Result {
     static constexpr std::uint32_t kWritten = ~std::uint32_t{0};
     std::uint32_t returned = kWritten;  // the tensor among all that are returned; kWritten: an argument
     Bytes nbytes = 0;
+
+    bool operator==(const Result& other) const {
+      return returned == other.returned && nbytes == other.nbytes;
+    }
   };
 
   const Operator* op = nullptr;
-  std::uint32_t source = kNone;  // the line of the program it came from, if it is known
   c10::DispatchKeySet keys;
   c10::impl::LocalDispatchKeySet local_keys{c10::impl::PODLocalDispatchKeySet{}};
   bool grad_mode = false;
   torch::jit::Stack arguments;  // tensors left out, but for wrapped numbers
   std::vector<Slot> slots;
   std::vector<Result> results;
-  std::unique_ptr<RandomState> random;
 
-  // The vectors keep their memory: recipes come and go with every op.
+  // Whether both run the same kernel on the same arguments, to the bit. False if that is not sure: so a form
+  // with a wrapped number or a generator is not even the same as itself.
+  bool surely_same(const RecipeForm& other) const;
+  // The vectors keep their memory.
   void clear() {
     arguments.clear();
     slots.clear();
     results.clear();
-    random.reset();
   }
 };
 
-// The stack to run `recipe` with; `tensors` has one tensor per slot.
-torch::jit::Stack make_stack(const Recipe& recipe, const std::vector<at::Tensor>& tensors);
+struct Recipe {
+  const Operator* op = nullptr;
+  std::uint32_t source = kNone;            // the line of the program it came from, if it is known
+  std::shared_ptr<const RecipeForm> form;  // null while the op runs for the first time
+  std::unique_ptr<RandomState> random;
+};
+
+// The stack to run a recipe with; `tensors` has one tensor per slot.
+torch::jit::Stack make_stack(const RecipeForm& form, const std::vector<at::Tensor>& tensors);
 
 // All recipes of a session, by the ids that the engine knows them by.
 class RecipeTable {
  public:
   // An empty recipe; `id` gets its id.
   Recipe& add(std::uint64_t& id) {
-    if (free_.empty()) {
-      free_.push_back(recipes_.size());
-      recipes_.emplace_back();
-    }
+    if (free_.empty()) free_.push_back(recipes_.append());
     id = free_.back();
     free_.pop_back();
-    std::unique_ptr<Recipe>& slot = recipes_[id];
-    if (slot == nullptr) slot = std::make_unique<Recipe>();
-    return *slot;
+    return recipes_[static_cast<std::uint32_t>(id)];
   }
   void remove(std::uint64_t id) {
-    // Recipes that are used again save allocations; those of a peak are given back.
-    constexpr std::size_t kSpare = 64;
-    if (free_.size() < kSpare) {
-      recipes_[id]->clear();
-    } else {
-      recipes_[id].reset();
-    }
-    free_.push_back(id);
+    Recipe& recipe = recipes_[static_cast<std::uint32_t>(id)];
+    recipe.form.reset();
+    recipe.random.reset();
+    free_.push_back(static_cast<std::uint32_t>(id));
   }
-  Recipe& operator[](std::uint64_t id) { return *recipes_[id]; }
-  const Recipe& operator[](std::uint64_t id) const { return *recipes_[id]; }
+  Recipe& operator[](std::uint64_t id) { return recipes_[static_cast<std::uint32_t>(id)]; }
+  const Recipe& operator[](std::uint64_t id) const { return recipes_[static_cast<std::uint32_t>(id)]; }
   void clear() {
-    recipes_.clear();
+    recipes_ = {};
     free_.clear();
+    latest_ = {};
   }
 
+  // A form like `draft`: the latest one of that signature, or a copy. Steps repeat few forms very often, and
+  // the recipes of a deep network are many.
+  std::shared_ptr<const RecipeForm> share(const RecipeForm& draft, std::uint64_t signature);
+
  private:
-  std::vector<std::unique_ptr<Recipe>> recipes_;
-  std::vector<std::uint64_t> free_;
+  static constexpr std::size_t kLatest = 1024;
+
+  Table<Recipe> recipes_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::shared_ptr<const RecipeForm>> latest_;  // by signature; later ones take the places
 };
 
 }  // namespace remint

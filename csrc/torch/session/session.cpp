@@ -130,7 +130,7 @@ void Session::run_asleep(const KernelCall& call, const Operator& op, torch::jit:
 }
 
 void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit::Stack* stack) {
-  const bool measured = bookkeeping_.measures_next();
+  const bool measured = state_.bookkeeping.measures_next();
   const Nanoseconds entered = measured ? state_.backend.now() : 0;
   const Nanoseconds elsewhere = state_.replayed + state_.engine->statistics().searching;
   releases_.apply();
@@ -179,7 +179,7 @@ void Session::run_locked(const KernelCall& call, const Operator& op, torch::jit:
   if (!measured) return;
   const Nanoseconds kernels = call_.kernel_ended() - call_.kernel_started() + state_.replayed +
                               state_.engine->statistics().searching - elsewhere;
-  bookkeeping_.add(state_.backend.now() - entered - kernels);
+  state_.bookkeeping.add(state_.backend.now() - entered - kernels);
 }
 
 void Session::step() {
@@ -393,7 +393,7 @@ void Session::close() {
     }
     state_.forget_dropped();
     final_ = figures_of(state_);
-    final_.bookkeeping = bookkeeping_.total();
+    final_.bookkeeping = state_.bookkeeping.total();
     if (state_.order != nullptr) {
       for (const c10::Stream& stream : state_.order->streams()) state_.region->used_by(stream);
     }
@@ -433,7 +433,7 @@ Figures Session::figures() {
   const Lock lock(*mutex_);
   if (closed_) return final_;
   Figures figures = figures_of(state_);
-  figures.bookkeeping = bookkeeping_.total();
+  figures.bookkeeping = state_.bookkeeping.total();
   return figures;
 }
 

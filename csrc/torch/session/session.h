@@ -20,7 +20,6 @@
 #include "torch/dispatch/kernel_call.h"
 #include "torch/observe/figures.h"
 #include "torch/observe/logs.h"
-#include "torch/session/bookkeeping.h"
 #include "torch/session/learner.h"
 #include "torch/session/op_call.h"
 #include "torch/session/releases.h"
@@ -150,7 +149,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   Releases releases_;
   Requests requests_;
   bool closed_ = false;
-  Bookkeeping bookkeeping_;
   Figures final_;
   Logs logs_;
   std::unique_ptr<Learner> learner_;

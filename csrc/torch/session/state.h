@@ -20,6 +20,7 @@
 #include "torch/observe/rematerializations.h"
 #include "torch/observe/session_observer.h"
 #include "torch/observe/source_lines.h"
+#include "torch/session/bookkeeping.h"
 #include "torch/session/costs.h"
 #include "torch/session/offload_store.h"
 #include "torch/session/owned_storage.h"
@@ -101,7 +102,9 @@ struct SessionState {
   bool warned_of_spilling = false;
   Bytes failed_need = 0;        // what was needed at once when something did not fit
   Nanoseconds transferred = 0;  // to the tier and back, by the clock
+  Nanoseconds in_kernels = 0;   // of the program's ops, by the clock, without searches
   Nanoseconds replayed = 0;     // in kernels that ran again, without searches
+  Bookkeeping bookkeeping;
   // In collectives, and in waits for them: mostly the time of other ranks. It is in no op's cost.
   Nanoseconds collectives = 0;
 

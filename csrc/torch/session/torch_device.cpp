@@ -51,6 +51,8 @@ class DefaultGeneratorGuard {
 // of the program's sight as can be.
 void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   const Recipe& recipe = state_.recipes[op.tag];
+  const std::shared_ptr<const RecipeForm> kept = recipe.form;
+  const RecipeForm& form = *kept;
   Backend& backend = state_.backend;
   Engine& engine = *state_.engine;
   TORCH_CHECK(!recipe.op->gone, "remint: ", recipe.op->name,
@@ -83,34 +85,34 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   }
   std::vector<at::Tensor> tensors;
   std::vector<c10::DataPtr> scratch;
-  tensors.reserve(recipe.slots.size());
-  for (const Recipe::Slot& slot : recipe.slots) {
+  tensors.reserve(form.slots.size());
+  for (const RecipeForm::Slot& slot : form.slots) {
     switch (slot.kind) {
-      case Recipe::Slot::Kind::kInput:
+      case RecipeForm::Slot::Kind::kInput:
         tensors.push_back(slot.look.tensor_at(backend, inputs[slot.index], sizes[slot.index]));
         break;
-      case Recipe::Slot::Kind::kOutput: {
-        const auto nbytes = static_cast<std::size_t>(recipe.results[slot.index].nbytes);
+      case RecipeForm::Slot::Kind::kOutput: {
+        const auto nbytes = static_cast<std::size_t>(form.results[slot.index].nbytes);
         BlockId& block = blocks[slot.index];
         if (block == kNone) {
-          block = engine.allocate(recipe.results[slot.index].nbytes);
+          block = engine.allocate(form.results[slot.index].nbytes);
           forget_memory(block, nbytes);
           if (state_.order != nullptr) state_.order->before_reuse(address(block, nbytes), nbytes);
         }
         tensors.push_back(slot.look.tensor_at(backend, address(block, nbytes), nbytes));
         break;
       }
-      case Recipe::Slot::Kind::kScratch:
+      case RecipeForm::Slot::Kind::kScratch:
         scratch.push_back(backend.ordinary_allocator()->allocate(slot.look.nbytes()));
         backend.zero(scratch.back().get(), slot.look.nbytes());
         tensors.push_back(slot.look.tensor_at(backend, scratch.back().get(), slot.look.nbytes()));
         break;
-      case Recipe::Slot::Kind::kEmpty:
+      case RecipeForm::Slot::Kind::kEmpty:
         tensors.push_back(slot.look.tensor_at(backend, nullptr, 0));
         break;
     }
   }
-  torch::jit::Stack stack = make_stack(recipe, tensors);
+  torch::jit::Stack stack = make_stack(form, tensors);
   const bool own_generator = recipe.random != nullptr && recipe.op->generator >= 0;
   if (own_generator) {
     at::Generator generator = backend.new_generator();
@@ -121,12 +123,12 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
   const bool nested = std::exchange(state_.replaying, true);
   try {
     DefaultGeneratorGuard generator(backend, own_generator ? nullptr : recipe.random.get());
-    c10::AutoGradMode grad_mode(recipe.grad_mode);
+    c10::AutoGradMode grad_mode(form.grad_mode);
     const c10::DispatchKeySet hidden({kKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
                                       c10::DispatchKey::PythonDispatcher});
     c10::impl::ForceDispatchKeyGuard keys(
-        recipe.local_keys.included_.add(kKey) - (hidden - c10::DispatchKeySet(kKey)),
-        recipe.local_keys.excluded_ | hidden);
+        form.local_keys.included_.add(kKey) - (hidden - c10::DispatchKeySet(kKey)),
+        form.local_keys.excluded_ | hidden);
     const std::shared_ptr<Session> session = state_.session.lock();
     const WorkingFor working(session);
     // The program may be about another device now.
@@ -134,7 +136,7 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
     if (state_.order != nullptr) on_device.emplace(backend.device());
     const Nanoseconds searching = engine.statistics().searching;
     const Nanoseconds started = backend.now();
-    recipe.op->handle.redispatchBoxed(recipe.keys, &stack);
+    recipe.op->handle.redispatchBoxed(form.keys, &stack);
     state_.replayed += backend.now() - started - (engine.statistics().searching - searching);
     if (state_.options.soft) take_results(state_, stack, 0);
     state_.replaying = nested;
@@ -143,7 +145,7 @@ void TorchDevice::run(const Op& op, std::vector<BlockId>& blocks) {
     state_.owned->keep_running(mark, {}, keep);
     throw;
   }
-  take_outputs(op, recipe, stack, blocks);
+  take_outputs(op, form, stack, blocks);
   // What the kernel made beside its outputs goes with the tensors.
   stack.clear();
   tensors.clear();
@@ -176,20 +178,20 @@ void TorchDevice::order_replay(const Op& op, const std::vector<void*>& inputs,
 }
 
 // Takes the blocks of what was asked for away from the tensors that the kernel returned.
-void TorchDevice::take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,
+void TorchDevice::take_outputs(const Op& op, const RecipeForm& form, const torch::jit::Stack& stack,
                                std::vector<BlockId>& blocks) {
   std::uint32_t returned = 0;
   for (const c10::IValue& value : stack) {
     for_tensors(value, [&](const at::Tensor& tensor, std::int32_t) {
       const std::uint32_t index = returned++;
-      for (std::size_t k = 0; k < recipe.results.size(); ++k) {
-        if (recipe.results[k].returned != index || op.outputs[k] == kNone ||
+      for (std::size_t k = 0; k < form.results.size(); ++k) {
+        if (form.results[k].returned != index || op.outputs[k] == kNone ||
             state_.engine->is_kept(op.outputs[k])) {
           continue;
         }
         c10::StorageImpl* storage = storage_of(tensor);
-        TORCH_INTERNAL_ASSERT(storage != nullptr && state_.owned->is_raw(*storage),
-                              "remint: ", recipe.op->name, " ran again and made its output elsewhere");
+        TORCH_INTERNAL_ASSERT(storage != nullptr && state_.owned->is_raw(*storage), "remint: ", form.op->name,
+                              " ran again and made its output elsewhere");
         c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
         const Bytes offset = state_.region->offset(pointer.get());
         blocks[k] = state_.owned->find_raw(offset)->block;

@@ -23,7 +23,7 @@ class TorchDevice final : public Device {
   bool has_bytes_of(ValueId value, StorageId id) override;
 
  private:
-  void take_outputs(const Op& op, const Recipe& recipe, const torch::jit::Stack& stack,
+  void take_outputs(const Op& op, const RecipeForm& form, const torch::jit::Stack& stack,
                     std::vector<BlockId>& blocks);
   void order_replay(const Op& op, const std::vector<void*>& inputs, const std::vector<std::size_t>& sizes,
                     const std::vector<BlockId>& blocks);

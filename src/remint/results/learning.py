@@ -32,6 +32,9 @@ class StepOutcome:
     num_rematerializations: int
     computed_seconds: float
     rematerialized_seconds: float
+    cpu_seconds: float = 0.0
+    """CPU time of the thread that runs the steps: kernels, the program's own code, and bookkeeping. Predicted is the
+    last two as in the step before. 0.0 where it is not known: in the first steps, and on accelerators."""
 
     @property
     def slowdown(self) -> float:
