@@ -168,8 +168,12 @@ def test_simulated_is_run(name, policy, percent):
         return result
 
     recording = inside_of(remint.record())
-    for bandwidth in ("100MB", "10GB"):
+    offloads = [
         compare(inside_of, recording, percent, Offload(bytes="1GiB", bandwidth=bandwidth), policy=policy)
+        for bandwidth in ("100MB", "10GB")
+    ]
+    # How much it is worth at 100 MB a second depends on what the ops were measured to cost.
+    assert offloads[1] > 0 or percent > 50
 
 
 FIGURES = [
@@ -190,7 +194,8 @@ FIGURES = [
 ]
 
 
-def compare(program, recording, percent: int, offload: Offload, policy: str = "coop") -> None:
+def compare(program, recording, percent: int, offload: Offload, policy: str = "coop") -> int:
+    """Return the number of offloads."""
     budget = recording.peak_bytes * percent // 100
     expected = remint.simulate(
         recording.trace,
@@ -210,7 +215,7 @@ def compare(program, recording, percent: int, offload: Offload, policy: str = "c
     assert [e for e in run.events if e[0] != "C"] == [e for e in expected.events if e[0] != "C"]
     for figure in FIGURES:
         assert getattr(run, figure) == getattr(expected, figure), figure
-    assert run.num_offloads > 0 or percent > 50
+    return run.num_offloads
 
 
 # As quick as half a second per gigabyte, a tier is quicker than recomputing some tensors, and slower for others.
