@@ -334,11 +334,8 @@ std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::
 }
 
 std::optional<Nanoseconds> loss_with(const EngineOptions& engine, const StepTrace& step,
-                                     const std::vector<Bytes>& sizes, const StepLimits& limits) {
-  std::vector<std::int64_t> nbytes = step.columns.nbytes;
-  std::copy(sizes.begin(), sizes.end(), nbytes.begin());
-  TraceColumns trace = step.view();
-  trace.nbytes = nbytes.data();
+                                     const StepLimits& limits) {
+  const TraceColumns trace = step.view();
   Nanoseconds computed = 0;
   for (Nanoseconds nanoseconds : step.columns.nanoseconds) computed += nanoseconds;
   SimulationOptions options;

@@ -78,7 +78,7 @@ std::optional<SimulatedStep> simulate_planned(const StepTrace& step, const std::
 // What is lost in the step, on an arena of its own, with the policy of `engine`, which knows only the past:
 // the time of what runs again, and of transfers. Nothing if it does not fit, or takes too long.
 std::optional<Nanoseconds> loss_with(const EngineOptions& engine, const StepTrace& step,
-                                     const std::vector<Bytes>& sizes, const StepLimits& limits);
+                                     const StepLimits& limits);
 
 struct Occupied {
   Bytes address;

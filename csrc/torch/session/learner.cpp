@@ -33,12 +33,6 @@ constexpr Nanoseconds kWorthPlanning = 100;
 // A program that ends after a few steps needs no plans.
 constexpr std::uint32_t kFollowedBeforePlanning = 2;
 constexpr std::size_t kMostPlannedOps = 20'000;
-// With a tier, so many steps are simulated at first, because the first ones differ from the rest, and then
-// one in so many.
-constexpr std::uint32_t kFirstChoices = 3;
-constexpr std::uint32_t kStepsPerChoice = 64;
-// A step is simulated to its end unless it becomes so many times slower.
-constexpr double kMostSlowdown = 1000.0;
 // Parts of the budget, in 1/1024, that a plan leaves unused after one whose blocks did not find places.
 constexpr Bytes kLessPerPlan = 15;
 
@@ -52,17 +46,6 @@ const char* reason_of(Departure departure) {
       return "memory was still in use";
     default:
       return "another op";
-  }
-}
-
-const char* name_of(TierUse use) {
-  switch (use) {
-    case TierUse::kRecompute:
-      return "recompute";
-    case TierUse::kOffload:
-      return "offload";
-    default:
-      return "either";
   }
 }
 
@@ -104,9 +87,9 @@ void Learner::boundary() {
   }
   stop_recording();
   if (tried) rest_if_in_vain(ended);
-  if (ended != kNone && last_ != kNone) known_[last_].next = ended;
-  last_ = ended;
-  last_numbers_ = std::exchange(state_.step_numbers, {});
+  if (ended != kNone && last_.id != kNone) known_[last_.id].next = ended;
+  last_.id = ended;
+  last_.numbers = std::exchange(state_.step_numbers, {});
   counted_ = false;
   at_last_begin_ = at_begin_;
   at_begin_ = state_.engine->statistics();
@@ -114,14 +97,13 @@ void Learner::boundary() {
   used_at_begin_ = state_.arena->used();
   if (ended == kNone && !pressed) return;
   if (state_.store != nullptr) {
-    if (ended != kNone) choose_tier_use(known_[ended]);
-    const bool chooses = state_.options.engine.tier.use == TierUse::kEither;
-    if (chooses && (num_choices_ < kFirstChoices || ++since_choice_ >= kStepsPerChoice)) record();
+    if (ended != kNone) tier_choice_.choose(known_[ended].trace);
+    if (tier_choice_.is_due()) record();
     return;
   }
   if (rest_ > 0) {
     --rest_;
-    last_ = kNone;
+    last_.id = kNone;
     return;
   }
   if (ended == kNone || !follow(next_of(ended))) record();
@@ -138,7 +120,7 @@ void Learner::forget_steps() {
   known_.clear();
   planner_.end();
   asked_ = kNone;
-  last_ = kNone;
+  last_.id = kNone;
 }
 
 // The program tells of the end of a step for the first time. Until now, steps were thought to end with
@@ -148,7 +130,7 @@ void Learner::forget_found_steps() {
   following_ = kNone;
   stop_recording();
   forget_steps();
-  state_.step_numbers.extend(last_numbers_);
+  state_.step_numbers.extend(last_.numbers);
   at_begin_ = at_last_begin_;
   figures_ = figures_before_;
   counted_ = false;
@@ -171,7 +153,7 @@ void Learner::interrupted() {
   if (following_ != kNone) state_.engine->stop_following();
   following_ = kNone;
   stop_recording();
-  last_ = kNone;
+  last_.id = kNone;
   backward_ = false;
   times_.step_ended(state_);
   at_begin_ = state_.engine->statistics();
@@ -263,12 +245,12 @@ std::uint32_t Learner::learn() {
   known.trace = std::move(*step);
   // A step that nobody noted came before: it is thought to have been the same as this one. If it was not, the
   // constants are not found where they should be, and the step is noted again.
-  const std::uint32_t before = last_ == kNone ? id : last_;
+  const std::uint32_t before = last_.id == kNone ? id : last_.id;
   known.roles.clear();
   for (std::size_t i = 0; i < known.trace.num_constants(); ++i) {
     const std::uint64_t number = known.trace.constants[i];
-    const bool from_last = number >= last_numbers_.first() && known.trace.columns.aliases[i] != kElsewhere;
-    known.roles.push_back(from_last ? Role{before, last_numbers_.index_of(number)} : Role{kNone, number});
+    const bool from_last = number >= last_.numbers.first() && known.trace.columns.aliases[i] != kElsewhere;
+    known.roles.push_back(from_last ? Role{before, last_.numbers.index_of(number)} : Role{kNone, number});
   }
   if (known.signatures.empty()) {
     const RecordedColumns& columns = known.trace.columns;
@@ -295,26 +277,26 @@ bool Learner::follow(std::uint32_t id) {
   if (known.greedy_evictions == 0) return false;
   // A plan may come where no guide was found.
   if (known.failures == kMostFailures && asked_ != id && !known.answer) return false;
-  Surroundings surroundings;
-  std::vector<Bytes> sizes;
-  if (!find_constants(known, surroundings, sizes)) return false;
-  if (!known.guide || !(known.placed_for == surroundings)) {
+  std::optional<FoundConstants> there = find_constants(state_, known, id, last_);
+  if (!there) return false;
+  if (!known.guide || !(known.placed_for == there->surroundings)) {
     known.guide.reset();
     if (known.simulated)
-      known.guide =
-          place_step(*known.simulated, surroundings, state_.arena->budget(), state_.backend.alignment());
+      known.guide = place_step(*known.simulated, there->surroundings, state_.arena->budget(),
+                               state_.backend.alignment());
     if (!known.guide) {
       state_.engine->compact();
-      if (!find_constants(known, surroundings, sizes)) return false;
-      search_guide(known, surroundings, sizes);
+      there = find_constants(state_, known, id, last_);
+      if (!there) return false;
+      search_guide(known, *there);
     }
-    known.placed_for = surroundings;
+    known.placed_for = there->surroundings;
     if (!known.guide) known.simulated.reset();
   } else if (known.num_followed == kFollowedBeforePlanning && !known.planned) {
-    take_warm_costs(known, surroundings, sizes);
+    take_warm_costs(known, *there);
   }
-  take_plan(id, surroundings, sizes);
-  ask_for_plan(id, surroundings, sizes);
+  take_plan(id, *there);
+  ask_for_plan(id, *there);
   if (!known.guide) {
     known.failures = std::min(known.failures + 1, kMostFailures);
     return false;
@@ -322,7 +304,7 @@ bool Learner::follow(std::uint32_t id) {
   following_ = id;
   op_ = 0;
   used_by_others_ = 0;
-  for (const Occupied& other : surroundings.others) used_by_others_ += other.nbytes;
+  for (const Occupied& other : there->surroundings.others) used_by_others_ += other.nbytes;
   state_.arena->reset_recent_peak();
   predicted_cpu_ = times_.predict(known.simulated->computed + known.simulated->rematerialized,
                                   known.signatures.size() + known.simulated->num_rematerializations);
@@ -330,43 +312,12 @@ bool Learner::follow(std::uint32_t id) {
   return true;
 }
 
-// ── With a tier ──
-
-void Learner::choose_tier_use(const KnownStep& known) {
-  ++num_choices_;
-  since_choice_ = 0;
-  const StepTrace& trace = known.trace;
-  const std::vector<Bytes> sizes(
-      trace.columns.nbytes.begin(),
-      trace.columns.nbytes.begin() + static_cast<std::ptrdiff_t>(trace.num_constants()));
-  Tier& tier = *state_.engine->tier();
-  EngineOptions engine = state_.options.engine;
-  engine.tier.bandwidth = tier.bandwidth();
-  engine.check = false;
-  StepLimits limits;
-  limits.alignment = state_.backend.alignment();
-  limits.max_slowdown = kMostSlowdown;
-  limits.budget = state_.arena->budget();
-  std::optional<TierUse> best;
-  for (TierUse use : {TierUse::kEither, TierUse::kRecompute, TierUse::kOffload}) {
-    engine.tier.use = use;
-    const std::optional<Nanoseconds> lost = loss_with(engine, trace, sizes, limits);
-    if (!lost || (best && *lost >= limits.most_rematerialized)) continue;
-    best = use;
-    limits.most_rematerialized = *lost;
-  }
-  if (!best) return;
-  tier.set_use(*best);
-  figures_.tier_use = name_of(*best);
-}
-
 // ── Guides ──
 
 // In smaller and smaller parts of the budget.
-bool Learner::search_guide(KnownStep& known, const Surroundings& surroundings,
-                           const std::vector<Bytes>& sizes) {
+bool Learner::search_guide(KnownStep& known, const FoundConstants& found) {
   for (Bytes shrink : kShrinks) {
-    if (!make_guide(known, shrink, surroundings, sizes) || known.guide) break;
+    if (!make_guide(known, shrink, found) || known.guide) break;
   }
   return known.guide.has_value();
 }
@@ -374,8 +325,7 @@ bool Learner::search_guide(KnownStep& known, const Surroundings& surroundings,
 // What a step is noted with are the costs of a cold start: the first steps of a program touch new memory, and
 // measure each kernel once. Once it was followed a few times, the guide is made again with what kernels take
 // by now, unless that makes it worse.
-void Learner::take_warm_costs(KnownStep& known, const Surroundings& surroundings,
-                              const std::vector<Bytes>& sizes) {
+void Learner::take_warm_costs(KnownStep& known, const FoundConstants& found) {
   ++known.num_followed;
   RecordedColumns& columns = known.trace.columns;
   Nanoseconds cold = 0;
@@ -397,8 +347,7 @@ void Learner::take_warm_costs(KnownStep& known, const Surroundings& surroundings
   before.computed = warmed(before.computed);
   before.rematerialized = warmed(before.rematerialized);
   known.guide.reset();
-  if (search_guide(known, surroundings, sizes) && known.simulated->rematerialized <= before.rematerialized)
-    return;
+  if (search_guide(known, found) && known.simulated->rematerialized <= before.rematerialized) return;
   known.simulated = std::move(before);
   known.guide = std::move(guide);
   known.planned = false;
@@ -406,8 +355,7 @@ void Learner::take_warm_costs(KnownStep& known, const Surroundings& surroundings
 
 // ── Plans of another process ──
 
-void Learner::ask_for_plan(std::uint32_t id, const Surroundings& surroundings,
-                           const std::vector<Bytes>& sizes) {
+void Learner::ask_for_plan(std::uint32_t id, const FoundConstants& found) {
   KnownStep& known = known_[id];
   if (known.guide && known.num_followed < kFollowedBeforePlanning) return;
   if (state_.options.planner.empty() || asked_ != kNone || known.num_questions == kMostQuestions) return;
@@ -415,10 +363,10 @@ void Learner::ask_for_plan(std::uint32_t id, const Surroundings& surroundings,
   if (known.signatures.size() > kMostPlannedOps) return;
   PlanQuestion question;
   question.seconds = kPlanningSeconds[known.num_questions++];
-  question.limits = limits_with(surroundings, known.plan_less);
+  question.limits = limits_with(found.surroundings, known.plan_less);
   question.hash = 0;
   for (std::uint64_t signature : known.signatures) question.hash = question.hash * 0x100000001b3 + signature;
-  if (planner_.start(write_question(question, known.trace, sizes, used_afterwards(id)))) asked_ = id;
+  if (planner_.start(write_question(question, known.trace, found.sizes, used_afterwards(id)))) asked_ = id;
 }
 
 // Another step may come before the one that was planned.
@@ -430,17 +378,17 @@ void Learner::collect_answer() {
   asked_ = kNone;
 }
 
-void Learner::take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes) {
+void Learner::take_plan(std::uint32_t id, const FoundConstants& found) {
   KnownStep& known = known_[id];
   std::optional<PlannedActions> plan;
   std::swap(plan, known.answer);
   if (!plan) return;
-  std::optional<SimulatedStep> planned = simulate_planned(known.trace, sizes, used_afterwards(id),
-                                                          limits_with(surroundings, known.plan_less), *plan);
+  std::optional<SimulatedStep> planned = simulate_planned(
+      known.trace, found.sizes, used_afterwards(id), limits_with(found.surroundings, known.plan_less), *plan);
   const Nanoseconds so_far = known.simulated ? known.simulated->rematerialized : known.greedy_rematerialized;
   if (!planned || planned->rematerialized >= so_far) return;
   std::optional<GuidedStep> guide =
-      place_step(*planned, surroundings, state_.arena->budget(), state_.backend.alignment());
+      place_step(*planned, found.surroundings, state_.arena->budget(), state_.backend.alignment());
   if (!guide) {
     known.plan_less += kLessPerPlan;
     return;
@@ -462,66 +410,6 @@ void Learner::note_outcome(KnownStep& known) {
                        times_.last()};
 }
 
-// Where the constants of a step are now. False if one of them is not there.
-bool Learner::find_constants(KnownStep& known, Surroundings& surroundings, std::vector<Bytes>& sizes) {
-  surroundings = {};
-  sizes.clear();
-  std::unordered_map<std::uint64_t, OwnedStorage*> owners;
-  std::unordered_map<std::uint64_t, Bytes> raw_offsets;
-  for (OwnedStorage* owned : state_.owned->owners()) {
-    if (owned != nullptr) owners[state_.number_of(owned->value)] = owned;
-  }
-  for (const auto& [offset, raw] : state_.owned->raw()) raw_offsets[raw.number] = offset;
-  std::unordered_set<Bytes> taken;
-  for (std::size_t i = 0; i < known.roles.size(); ++i) {
-    const Role& role = known.roles[i];
-    const Bytes nbytes = known.trace.columns.nbytes[i];
-    Occupied there{-1, 0};
-    sizes.push_back(nbytes);
-    if (known.trace.columns.aliases[i] == kElsewhere) {
-      surroundings.constants.push_back(there);
-      continue;
-    }
-    std::uint64_t number = role.number;
-    if (role.step != kNone) {
-      if (role.step != last_) return false;
-      number = last_numbers_.number_at(number);
-    }
-    if (auto raw = raw_offsets.find(number); raw != raw_offsets.end()) {
-      there = {raw->second, state_.arena->footprint(nbytes)};
-    } else if (auto found = owners.find(number); found != owners.end()) {
-      if (state_.storage_of(found->second->value).nbytes != nbytes) return false;
-      if (!state_.engine->defined(found->second->value) && known.trace.read[i]) {
-        try {
-          state_.engine->materialize(found->second->value);
-        } catch (const OutOfMemory&) {
-          return false;
-        }
-      }
-      const Storage& s = state_.storage_of(found->second->value);
-      if (s.has_bytes() && s.block != kNone)
-        there = {state_.arena->block(s.block).address, state_.arena->footprint(nbytes)};
-    } else {
-      return false;
-    }
-    if (there.address < 0) {
-      sizes.back() = 0;
-    } else {
-      taken.insert(there.address);
-    }
-    surroundings.constants.push_back(there);
-    if (role.step == last_ && &known_[last_] == &known) {
-      surroundings.heirs.emplace_back(static_cast<std::uint32_t>(role.number), static_cast<std::uint32_t>(i));
-    }
-  }
-  for (BlockId id = state_.arena->first(); id != kNone; id = state_.arena->block(id).next) {
-    const Arena::Block& block = state_.arena->block(id);
-    if (!block.free() && taken.count(block.address) == 0)
-      surroundings.others.push_back({block.address, block.nbytes});
-  }
-  return true;
-}
-
 StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) const {
   StepLimits limits;
   limits.alignment = state_.backend.alignment();
@@ -532,13 +420,12 @@ StepLimits Learner::limits_with(const Surroundings& surroundings, Bytes shrink) 
 }
 
 // False if there is no use in trying with less.
-bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
-                         const std::vector<Bytes>& sizes) {
+bool Learner::make_guide(KnownStep& known, Bytes shrink, const FoundConstants& found) {
   const auto id = static_cast<std::uint32_t>(&known - known_.data());
-  StepLimits limits = limits_with(surroundings, shrink);
-  // A step can begin in other surroundings again and again, and what was seen once may never come again. A
-  // search takes longer than many steps: it is for those that were followed, or that come in a row and have
-  // no guide yet.
+  StepLimits limits = limits_with(found.surroundings, shrink);
+  // A step can begin in other found.surroundings again and again, and what was seen once may never come
+  // again. A search takes longer than many steps: it is for those that were followed, or that come in a row
+  // and have no guide yet.
   const bool comes_again =
       known.num_followed >= kFollowedBeforePlanning || (known.num_seen >= kMostFailures && known.next == id);
   if (!comes_again || known.num_searches++ >= kMostSearches) limits.search_events = 0;
@@ -546,14 +433,15 @@ bool Learner::make_guide(KnownStep& known, Bytes shrink, const Surroundings& sur
   known.planned = false;
   auto take_if_placed = [&](SimulatedStep& way, bool planned) {
     if (way.rematerialized >= known.greedy_rematerialized) return;
-    known.guide = place_step(way, surroundings, state_.arena->budget(), state_.backend.alignment());
+    known.guide = place_step(way, found.surroundings, state_.arena->budget(), state_.backend.alignment());
     if (!known.guide) return;
     known.simulated = std::move(way);
     known.planned = planned;
   };
-  std::vector<SimulatedStep> ways = simulate_ways(known.trace, sizes, used_afterwards(id), limits);
+  std::vector<SimulatedStep> ways = simulate_ways(known.trace, found.sizes, used_afterwards(id), limits);
   std::optional<SimulatedStep> planned;
-  if (known.plan) planned = simulate_planned(known.trace, sizes, used_afterwards(id), limits, *known.plan);
+  if (known.plan)
+    planned = simulate_planned(known.trace, found.sizes, used_afterwards(id), limits, *known.plan);
   bool useful = false;
   if (planned && (ways.empty() || planned->rematerialized < ways.front().rematerialized)) {
     useful = planned->rematerialized < known.greedy_rematerialized;
@@ -586,16 +474,13 @@ std::vector<std::int32_t> Learner::used_afterwards(std::uint32_t id) const {
 }
 
 Bytes Learner::budget_for(double max_slowdown) const {
-  const std::uint32_t id = following_ != kNone ? following_ : last_;
+  const std::uint32_t id = following_ != kNone ? following_ : last_.id;
   if (id == kNone) return 0;
   const StepTrace& trace = known_[id].trace;
-  const std::vector<Bytes> sizes(
-      trace.columns.nbytes.begin(),
-      trace.columns.nbytes.begin() + static_cast<std::ptrdiff_t>(trace.num_constants()));
   // What the step does not touch takes its place, too.
   Bytes others = used_at_begin_;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (trace.columns.aliases[i] != kElsewhere) others -= state_.arena->footprint(sizes[i]);
+  for (std::size_t i = 0; i < trace.num_constants(); ++i) {
+    if (trace.columns.aliases[i] != kElsewhere) others -= state_.arena->footprint(trace.columns.nbytes[i]);
   }
   others = std::max<Bytes>(others, 0);
   auto fits = [&](Bytes budget) {
@@ -604,7 +489,7 @@ Bytes Learner::budget_for(double max_slowdown) const {
     limits.max_depth = state_.options.engine.max_depth;
     limits.max_slowdown = 1.0 + (max_slowdown - 1.0) / 2.0;
     limits.budget = budget - others;
-    return limits.budget > 0 && loss_with(state_.options.engine, trace, sizes, limits);
+    return limits.budget > 0 && loss_with(state_.options.engine, trace, limits);
   };
   Bytes too_small = state_.arena->budget();
   Bytes enough = too_small + too_small / 4;
@@ -625,6 +510,7 @@ Bytes Learner::budget_for(double max_slowdown) const {
 LearningFigures Learner::figures() const {
   LearningFigures figures = figures_;
   figures.planning = planner_.running();
+  figures.tier_use = tier_choice_.chosen();
   figures.num_known = known_.size();
   for (const KnownStep& known : known_) {
     figures.known_bytes += known.trace.num_bytes();

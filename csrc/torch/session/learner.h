@@ -8,8 +8,7 @@
 // policy that knows the future (learning/step_plan.h). Meanwhile another process plans the step; a plan that
 // costs less takes the place of the guide when the step begins again.
 //
-// With a tier there are no guides: a step is noted now and then, simulated with each use of the tier, and the
-// policy goes on with the one that loses least.
+// With a tier there are no guides: a step is noted now and then, and says what the tier is best used for.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +19,11 @@
 
 #include "learning/step_plan.h"
 #include "torch/observe/recorder.h"
+#include "torch/session/known_step.h"
 #include "torch/session/planning_process.h"
 #include "torch/session/state.h"
 #include "torch/session/step_times.h"
+#include "torch/session/tier_choice.h"
 
 namespace remint {
 
@@ -63,7 +64,8 @@ struct LearningFigures {
 
 class Learner {
  public:
-  explicit Learner(SessionState& state) : state_(state), planner_(state.options.planner) {}
+  explicit Learner(SessionState& state)
+      : state_(state), planner_(state.options.planner), tier_choice_(state) {}
 
   // Comes before `step_ended`, while the memory still knows the peak of the step.
   void note_peak() { peak_ = state_.arena->recent_peak(); }
@@ -94,34 +96,6 @@ class Learner {
   LearningFigures figures() const;
 
  private:
-  // What the program had when a step began, and how to find it when the step begins again: as the result of
-  // the step before, or as something older.
-  struct Role {
-    std::uint32_t step;    // the known step that made it; kNone: an older one
-    std::uint64_t number;  // among the tensors that the step made, or in the session
-  };
-  struct KnownStep {
-    StepTrace trace;
-    std::vector<Role> roles;  // of its constants
-    std::vector<std::uint64_t> signatures;
-    std::vector<std::int32_t> names;
-    std::uint32_t next = kNone;  // the step that followed
-    Nanoseconds greedy_rematerialized = 0;
-    std::uint64_t greedy_evictions = 0;
-    std::optional<SimulatedStep> simulated;
-    std::optional<GuidedStep> guide;
-    std::optional<PlannedActions> answer;  // a plan that was not looked at yet
-    std::optional<PlannedActions> plan;    // the one that is followed, or was
-    bool planned = false;                  // the guide is that of the plan
-    std::uint32_t num_seen = 0;            // times that it was noted
-    std::uint32_t num_followed = 0;        // times that its guide was followed to the end
-    std::uint32_t num_questions = 0;       // that the process was asked
-    Bytes plan_less = 0;                   // parts of the budget, in 1/1024, that the next plan leaves unused
-    Surroundings placed_for;
-    std::uint32_t num_searches = 0;  // for a way through it that costs less
-    std::uint32_t failures = 0;      // to find a guide that is better than the policy
-  };
-
   std::uint32_t next_of(std::uint32_t id) const;
   void boundary();
   void rest_if_in_vain(std::uint32_t ended);
@@ -133,19 +107,16 @@ class Learner {
   void stop_recording();
   std::uint32_t learn();
   bool follow(std::uint32_t id);
-  void choose_tier_use(const KnownStep& known);
-  bool find_constants(KnownStep& known, Surroundings& surroundings, std::vector<Bytes>& sizes);
-  bool make_guide(KnownStep& known, Bytes shrink, const Surroundings& surroundings,
-                  const std::vector<Bytes>& sizes);
+  bool make_guide(KnownStep& known, Bytes shrink, const FoundConstants& found);
   StepLimits limits_with(const Surroundings& surroundings, Bytes shrink) const;
-  void ask_for_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  void ask_for_plan(std::uint32_t id, const FoundConstants& found);
   void collect_answer();
-  void take_plan(std::uint32_t id, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  void take_plan(std::uint32_t id, const FoundConstants& found);
   std::vector<std::int32_t> used_afterwards(std::uint32_t id) const;
   void count(StepFigures& figures);
   void note_outcome(KnownStep& known);
-  bool search_guide(KnownStep& known, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
-  void take_warm_costs(KnownStep& known, const Surroundings& surroundings, const std::vector<Bytes>& sizes);
+  bool search_guide(KnownStep& known, const FoundConstants& found);
+  void take_warm_costs(KnownStep& known, const FoundConstants& found);
 
   SessionState& state_;
   Recorder recorder_;
@@ -158,12 +129,8 @@ class Learner {
   PlanningProcess planner_;
   std::uint32_t asked_ = kNone;  // the step that a plan was asked for
   std::size_t op_ = 0;           // the next op of the step that is followed
-  // The step before: which it was, and its numbers.
-  std::uint32_t last_ = kNone;
-  StepNumbers last_numbers_;
-  // With a tier: steps that were simulated, and steps since.
-  std::uint32_t num_choices_ = 0;
-  std::uint32_t since_choice_ = 0;
+  StepBefore last_;
+  TierChoice tier_choice_;
   // Steps in a row that were noted or followed, and were no step that came before; boundaries until the next
   // try.
   std::uint32_t num_in_vain_ = 0;
