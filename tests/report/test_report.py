@@ -104,6 +104,28 @@ def test_a_live_run_has_its_arena_and_modules(tmp_path: Path) -> None:
     assert line.startswith(f"{__file__}:")
 
 
+def test_a_live_run_says_how_its_steps_were_decided_on(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from remint.runtime import budget
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with budget("1MiB", plan=False) as run:
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(512, 64)).square().mean().backward()
+            optimizer.step()
+    run.report(tmp_path / "run.html")
+    (data,) = embedded(tmp_path / "run.html")["runs"]
+    phases = run.learning.phases
+    assert {"greedy", "learned"} <= set(phases)
+    assert [row[:2] for row in data["steps"]["rows"]] == [[name, str(phases[name].num_steps)] for name in phases]
+    assert data["steps"]["note"] == f"{run.learning}."
+    run.finished().save(tmp_path / "run.json")
+    assert Run.load(tmp_path / "run.json").learning == run.learning
+    assert "steps" not in embedded_run(RUN, tmp_path)[0]
+
+
 @pytest.mark.parametrize(
     ("name", "item"),
     [("run.png", RUN), ("tier.png", TIER_RUN), ("plan.svg", PLAN), ("sweep.svg", SWEEP), ("t.png", TRACE)],

@@ -16,6 +16,7 @@ from remint.results import Sweep
 from remint.results.advice import Advice, Choice, slower
 from remint.results.block_log import BlockLog
 from remint.results.holders import peak_holders
+from remint.results.learning import Learning
 from remint.results.run import Run
 from remint.results.verdict import verdict
 from remint.trace import Trace
@@ -141,6 +142,8 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
     if run.collective_seconds:
         data["collectives"] = run.collective_seconds
         data["cards"].append([format_seconds(run.collective_seconds), "in collectives, with waiting for other ranks"])
+    if run.learning is not None and run.learning.saw_steps:
+        data["steps"] = steps_data(run.learning)
     if run.blocks is not None and len(run.blocks):
         line = run.blocks.memory()
         in_tier = line.offloaded if line.offloaded.any() else None
@@ -154,6 +157,21 @@ def run_data(run: Run, name: str = "") -> dict[str, Any]:
         data["line"] = line_columns(run.timeline.seconds, run.timeline.nbytes)
         data["end"] = float(run.timeline.seconds[-1])
     return data
+
+
+def steps_data(learning: Learning) -> dict[str, Any]:
+    """Return how the steps of a run were decided on: a sentence, and a row for each way."""
+    rows = [
+        [
+            name,
+            f"{phase.num_steps:,}",
+            f"{phase.slowdown:.3f}×",
+            format_seconds(phase.rematerialized_seconds),
+            format_seconds(phase.search_seconds),
+        ]
+        for name, phase in learning.phases.items()
+    ]
+    return {"rows": rows, "note": f"{learning}."}
 
 
 def trace_data(trace: Trace, name: str = "") -> dict[str, Any]:

@@ -384,6 +384,12 @@ function holdersTable(parent, holders, peak) {
   }));
 }
 
+function stepsTable(parent, { rows, note }) {
+  const node = section(parent, "Steps", "Greedy: the policy knows only the past. Learned: the step is known from before. Planned: it follows a plan of another process.");
+  if (rows.length) table(node, ["", "#steps", "#slowdown", "#rematerialized", "#searching"], rows.map(row => row.map(escape)));
+  node.append(el("p", { className: "note", textContent: `All steps: ${note}` }));
+}
+
 function showAdvice(parent, advice) {
   parent.append(el("p", { className: "verdict", textContent: advice.verdict }));
   if (advice.estimated) parent.append(el("p", { className: "note", textContent: `Estimated: ${advice.estimated}.` }));
@@ -400,6 +406,7 @@ function showRun(parent, run, many) {
   if (run.holders?.length) holdersTable(parent, run.holders, run.holders.reduce((sum, row) => sum + row[3], 0));
   cards(parent, run.cards);
   if (run.failure) section(parent, "Why it ended", run.failure);
+  if (run.steps) stepsTable(parent, run.steps);
   if (!run.line) return;
   const view = new View([0, run.end]);
   timeline(parent, run, view);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from remint.units import format_bytes
 
@@ -76,12 +78,31 @@ class Learning:
     tier_use: str = ""
     """What the tier is used for since a step was simulated with each use: see `Offload.use`. Empty: none was."""
 
+    @property
+    def saw_steps(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.phases or self.num_known_steps or self.num_asleep_steps or self.num_wakes)
+
+    @property
+    def phases(self) -> dict[str, Phase]:
+        """The kinds of which there were steps."""
+        named = {"greedy": self.greedy, "learned": self.learned, "planned": self.planned}
+        return {name: phase for name, phase in named.items() if phase.num_steps}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Learning:
+        """Make it of what `to_json` returned."""
+        nested: dict[str, Any] = {name: Phase(**data[name]) for name in ("greedy", "learned", "planned")}
+        for name in ("predicted", "measured"):
+            nested[name] = None if data[name] is None else StepOutcome(**data[name])
+        return cls(**{**data, **nested})
+
     def __str__(self) -> str:
-        phases = [
-            f"{phase.num_steps:,} {name} (slowdown {phase.slowdown:.3f})"
-            for name, phase in (("greedy", self.greedy), ("learned", self.learned), ("planned", self.planned))
-            if phase.num_steps
-        ]
+        phases = [f"{phase.num_steps:,} {name} (slowdown {phase.slowdown:.3f})" for name, phase in self.phases.items()]
         text = ", ".join(phases) or "none under pressure"
         if self.is_planning:
             text += "; a better plan is searched for"

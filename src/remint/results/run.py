@@ -16,6 +16,7 @@ import numpy.typing as npt
 from remint.file_format import check_format
 from remint.notebook import as_html
 from remint.results.block_log import BlockLog
+from remint.results.learning import Learning
 from remint.results.verdict import verdict
 from remint.units import format_bytes, format_seconds
 
@@ -23,7 +24,7 @@ VERSION = 1
 
 Status = Literal["ok", "oom", "thrash"]
 
-_LONG = ("timeline", "events", "blocks", "rematerialized")
+_LONG = ("timeline", "events", "blocks", "rematerialized", "learning")
 
 
 class Timeline(NamedTuple):
@@ -146,6 +147,8 @@ class Run:
     """Arena: the log of every block, if it was asked for."""
     rematerialized: tuple[RematerializedOp, ...] = ()
     """The rematerialized ops, the most expensive first, if they were asked for."""
+    learning: Learning | None = None
+    """What a real run learned of the program's steps; None for simulations."""
 
     @property
     def slowdown(self) -> float:
@@ -211,6 +214,8 @@ class Run:
             data["events"] = list(self.events)
         if self.blocks is not None:
             data["blocks"] = self.blocks.to_json()
+        if self.learning is not None:
+            data["learning"] = self.learning.to_json()
         return data | {"rematerialized": [list(row) for row in self.rematerialized]}
 
     @classmethod
@@ -225,6 +230,8 @@ class Run:
             figures["events"] = tuple(data["events"])
         if "blocks" in data:
             figures["blocks"] = BlockLog.from_json(data["blocks"])
+        if "learning" in data:
+            figures["learning"] = Learning.from_json(data["learning"])
         return cls(**figures, rematerialized=tuple(RematerializedOp(*row) for row in data["rematerialized"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:

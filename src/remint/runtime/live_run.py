@@ -367,6 +367,7 @@ class LiveRun:
             rematerialized=tuple(
                 RematerializedOp(row.name, _where(row), row.times, row.seconds, row.why) for row in self.by_op()
             ),
+            learning=self.learning,
         )
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -386,7 +387,7 @@ class LiveRun:
             least = format_bytes(self.ranks_min_budget_bytes)
             lines.append(f"  ranks         need budgets of at least {least} each, after the first step")
         learning = self.learning
-        if learning.num_known_steps or learning.num_asleep_steps or learning.num_wakes:
+        if learning.saw_steps:
             lines.append(f"  steps         {learning}")
         for row in self.by_op()[:3]:
             where = _where(row)
