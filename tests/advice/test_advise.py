@@ -185,7 +185,7 @@ def test_a_script_that_is_too_short_gets_a_reason(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = command("advise", tmp_path / "train.py", "2")
     assert done.returncode == 1
-    assert "It made 2 steps of its optimizer" in done.stderr
+    assert "Its optimizer stepped 2 times" in done.stderr
     failed = command("advise", tmp_path / "train.py", "two")
     assert failed.returncode == 1
     assert "The script failed: ValueError" in failed.stderr
