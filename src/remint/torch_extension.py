@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from remint import _torch
 
 # The oldest one that was tried. csrc/torch/older_torch.h has what it lacks.
-OLDEST_TORCH = (2, 12)
+OLDEST_TORCH = (2, 9)
 # A session that only allocates: nothing is evicted by choice, recorded or checked.
 _PLAIN_SESSION: dict[str, Any] = {
     "device": "cpu",

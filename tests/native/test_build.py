@@ -127,8 +127,8 @@ def test_a_module_for_another_torch_is_not_loaded() -> None:
 def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from remint import torch_extension
 
-    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    with pytest.raises(ImportError, match=r"needs torch 2\.12 or newer, and this is torch 2\.9\.1\+cu128"):
+    monkeypatch.setattr(torch, "__version__", "2.8.0+cu128")
+    with pytest.raises(ImportError, match=r"needs torch 2\.9 or newer, and this is torch 2\.8\.0\+cu128"):
         torch_extension.load.__wrapped__()
 
 
