@@ -137,7 +137,7 @@ def main() -> None:
         for name, make in chosen.items():
             for row in rows_of(name, make(), options.time_limit):
                 rows.append(row)
-                print(row, flush=True)
+                print(*row, sep="  ", flush=True)
     except KeyboardInterrupt:
         print("Stopped: the table has the rows so far.", flush=True)
     headings = ["graph", "ops", "budget", "overhead", "bound", "gap", "CPU"]

@@ -138,7 +138,6 @@ void Simulation::step(const TraceColumns& trace, std::size_t event) {
   if (options_.engine.check) engine_.check();
 }
 
-// Every value of the trace is used where an event names it, and at the end if it is held.
 // Before a source is written, what the program still has of the values computed from it is made resident and
 // pinned. By event: these tensors.
 std::vector<std::vector<std::int32_t>> Simulation::needed_before_writes() const {
@@ -187,6 +186,7 @@ std::vector<std::vector<std::int32_t>> Simulation::needed_before_writes() const 
   return needed;
 }
 
+// Every value of the trace is used where an event names it, and at the end if it is held.
 void Simulation::foresee() {
   std::vector<Foresight::Use> uses;
   std::vector<Nanoseconds> starts(trace_->num_events + 1, 0);

@@ -326,6 +326,7 @@ bool Learner::search_guide(KnownStep& known, const FoundConstants& found) {
 // measure each kernel once. Once it was followed a few times, the guide is made again with what kernels take
 // by now, unless that makes it worse.
 void Learner::take_warm_costs(KnownStep& known, const FoundConstants& found) {
+  // Only once: this step counts as followed, however it ends.
   ++known.num_followed;
   RecordedColumns& columns = known.trace.columns;
   Nanoseconds cold = 0;
